@@ -48,5 +48,7 @@ def layout_report(text: str) -> LayoutReport:
     width = dims[-1] if dims else 1
     size = elements * array.bits // 8
     padded = array.padded_bytes
-    rows = [places[start : start + width] for start in range(0, elements, width)] if elements else []
+    rows = []
+    if elements:
+        rows = [places[start : start + width] for start in range(0, elements, width)]
     return LayoutReport(text.strip(), elements, padded * 8 // array.bits, size, padded, rows)

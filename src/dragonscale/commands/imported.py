@@ -86,8 +86,10 @@ def save_import(report: ImportReport, path: str) -> str:
 
 def _shown(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{name} {one}" for name, one in value.items() if one)
-    return f"{value:,}" if isinstance(value, int) else str(value)
+        return ", ".join(f"{name} {inner}" for name, inner in value.items() if inner)
+    if isinstance(value, int):
+        return f"{value:,}"
+    return str(value)
 
 
 def ask(question: ImportQuestion, listener: Listener) -> ImportReport:
@@ -98,43 +100,47 @@ def ask(question: ImportQuestion, listener: Listener) -> ImportReport:
     if as_path(text) is None and " " not in text:
         shown = shorten(text, 120)
         raise InputError(f"There is no file {shown}; give the path of a config or a script, or a command in quotes.")
-    found = read_plan(text, Given(written(question.model), written(question.on)))
-    report = report_of(found)
+    plan_read = read_plan(text, Given(written(question.model), written(question.on)))
+    report = report_of(plan_read)
     report.judge = _judging(question, text, report)
     return report.came_from(question, listener.notes)
 
 
+# Characters of a command that is worth typing again; a longer one is saved first.
 SHORT = 160
-"""Characters of a command that is worth typing again; a longer one is saved first."""
 
 
 def _judging(question: ImportQuestion, text: str, report: ImportReport) -> str:
     """The command that judges what was read: with the flags that were given, and those that are still to give."""
     verb = "train" if report.kind == "training" else "serve"
-    plan = shlex.quote(text) if len(text) < SHORT and "\n" not in text else "plan.toml"
-    words = [
+    if len(text) < SHORT and "\n" not in text:
+        plan = shlex.quote(text)
+    else:
+        plan = "plan.toml"
+    parts = [
         f"dscale {verb}",
         *([shlex.quote(written(question.model))] if written(question.model) else []),
         "--plan",
         plan,
     ]
-    words += ["--on", shlex.quote(report.slice)] if written(question.on) else []
+    if written(question.on):
+        parts += ["--on", shlex.quote(report.slice)]
     if not report.slice:
-        words += ["--on SLICE"]
+        parts += ["--on SLICE"]
     if report.kind == "training":
-        words += [f"--{name} {name.upper()}" for name in ("batch", "seq") if not report.workload.get(name)]
+        parts += [f"--{name} {name.upper()}" for name in ("batch", "seq") if not report.workload.get(name)]
     if plan == "plan.toml":  # which --save writes
-        words = [f"dscale {verb} --plan plan.toml  # after --save plan.toml"]
-    return " ".join(words)
+        parts = [f"dscale {verb} --plan plan.toml  # after --save plan.toml"]
+    return " ".join(parts)
 
 
-def report_of(found: Imported) -> ImportReport:
+def report_of(imported: Imported) -> ImportReport:
     """An import as its record."""
-    file, target = found.file, target_named(found.target)
+    file, target = imported.file, target_named(imported.target)
     training = isinstance(file, TrainingFile)
-    lists = {name: list(getattr(found, name)) for name in ("notes", "ignored", "unplanned", "unknown")}
+    lists = {name: list(getattr(imported, name)) for name in ("notes", "ignored", "unplanned", "unknown")}
     report = ImportReport(
-        **shared(ImportReport, file, found, plan=msgspec.to_builtins(file.plan), **lists),
+        **shared(ImportReport, file, imported, plan=msgspec.to_builtins(file.plan), **lists),
         kind="training" if training else "serving",
         software=target.title,
         plan_text=short_plan(file.plan) if isinstance(file, TrainingFile) else str(file.plan),
@@ -151,7 +157,9 @@ def _workload(file: TrainingFile | SavedPlan) -> dict[str, Any]:
         names = ("batch", "replicas", "traffic", "targets", "launch", "speculation", "prefill")
     values = {name: msgspec.to_builtins(getattr(file, name)) for name in names}
     tables = {
-        name: {key: one for key, one in own.items() if one} for name, own in values.items() if isinstance(own, dict)
+        name: {key: inner for key, inner in table.items() if inner}
+        for name, table in values.items()
+        if isinstance(table, dict)
     }
     return {name: value for name, value in (values | tables).items() if value}
 

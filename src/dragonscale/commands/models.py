@@ -118,7 +118,9 @@ def model_report(
     counts = count_parameters(model)
     work = Workload(1, sequence, sequence, causal)
     # An embedding that is also the head is multiplied, so it is among the parameters used per token.
-    looked_up = counts.by_part.get("embed", 0) if "head" in counts.by_part else 0
+    looked_up = 0
+    if "head" in counts.by_part:
+        looked_up = counts.by_part.get("embed", 0)
     forward = {part: float(flops) / sequence for part, flops in forward_flops(program, work).items()}
     training = sum(float(flops) for flops in training_flops(program, work).values()) / sequence
     cached = sum(cache_bytes(program, sequence, kv_dtype).values())
@@ -203,8 +205,8 @@ def models_blocks(report: ModelsReport, _detail: bool) -> laid.Sheet:
     return laid.Sheet((grids.grid("models", report.models), laid.NextStep("dscale models NAME", why)))
 
 
+# Policies of recompute by the words of the field, where those are others.
 RECOMPUTED = {"block": "full (block)"}
-"""Policies of recompute by the words of the field, where those are others."""
 
 
 def model_blocks(report: ModelReport, detail: bool) -> laid.Sheet:
@@ -218,25 +220,26 @@ def model_blocks(report: ModelReport, detail: bool) -> laid.Sheet:
         parts_table(report),
         laid.Prose(report.advice),
     ]
-    blocks += [laid.Verbatim(report.program)] if detail else []
+    if detail:
+        blocks += [laid.Verbatim(report.program)]
     asked = report.asked
     if asked is not None and not unnamed(asked.model) and not (asked.assume or asked.family):
         name = shlex.quote(written(asked.model))
-        words = f" --context {asked.seq}" * (asked.seq != ModelsQuestion.seq)
-        words += f" --kv-dtype {asked.kv_dtype}" * (asked.kv_dtype != ModelsQuestion.kv_dtype)
-        blocks.append(laid.NextStep(f"dscale estimate {name}{words}", "Next, what it takes to train and serve:"))
+        flags = f" --context {asked.seq}" * (asked.seq != ModelsQuestion.seq)
+        flags += f" --kv-dtype {asked.kv_dtype}" * (asked.kv_dtype != ModelsQuestion.kv_dtype)
+        blocks.append(laid.NextStep(f"dscale estimate {name}{flags}", "Next, what it takes to train and serve:"))
     return laid.Sheet(tuple(blocks))
 
 
 def summary(report: ModelReport) -> laid.Facts:
     """Parameters, bytes, FLOPs, cache and activations."""
-    held, activations = sum(report.stored_bytes.values()), report.activation_bytes_per_token.items()
+    stored, activations = sum(report.stored_bytes.values()), report.activation_bytes_per_token.items()
     return grids.summary(
         "model-facts",
         report,
         extra=", ".join(f"{part} {size:,}" for part, size in report.extra_parameters.items()) or None,
         weights=_by_name(report.weight_bytes),
-        files=f"{amount(held, 'bytes')}: {_by_name(report.stored_bytes)}" if held else None,
+        files=f"{amount(stored, 'bytes')}: {_by_name(report.stored_bytes)}" if stored else None,
         attention="causal" if report.causal else "full",
         kept=", ".join(f"{RECOMPUTED.get(policy, policy)} {amount(size, 'bytes')}" for policy, size in activations),
     )
@@ -289,7 +292,9 @@ def _parts(parts: dict[str, float] | dict[str, int], total: float) -> list[Bar]:
 
 
 def _active(row: ModelRow) -> str:
-    return marked(row.active_parameters, "count") if row.active_parameters < 0.8 * row.parameters else ""
+    if row.active_parameters < 0.8 * row.parameters:
+        return marked(row.active_parameters, "count")
+    return ""
 
 
 bind(ModelReport, Face(model_blocks, draw_models))

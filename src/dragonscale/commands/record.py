@@ -6,7 +6,7 @@ it outside of those fields (`asked`), so that files, charts and the ledger can b
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, cast
 
 import msgspec
 
@@ -35,10 +35,12 @@ class Beside(Generic[Value]):
         self.name = name
 
     def __get__(self, answer: "Record | None", owner: type) -> Value:
-        return self.default if answer is None else answer.__dict__.get(self.name, self.default)
+        if answer is None:
+            return self.default
+        return _attributes(answer).get(self.name, self.default)
 
     def __set__(self, answer: "Record", value: Value) -> None:
-        answer.__dict__[self.name] = value
+        _attributes(answer)[self.name] = value
 
 
 @dataclass(frozen=True)
@@ -99,11 +101,11 @@ class Record(msgspec.Struct, dict=True):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies and pickles keep the attributes beside the fields."""
-        return _with_fields, (type(self), msgspec.structs.asdict(self)), dict(self.__dict__)
+        return _with_fields, (type(self), msgspec.structs.asdict(self)), dict(_attributes(self))
 
     def __copy__(self) -> Self:
         copied = type(self)(**msgspec.structs.asdict(self))
-        copied.__dict__.update(self.__dict__)
+        _attributes(copied).update(_attributes(self))
         return copied
 
     def to_dict(self) -> dict[str, Any]:
@@ -112,8 +114,8 @@ class Record(msgspec.Struct, dict=True):
 
     def rows(self) -> list[dict[str, Any]]:
         """The answer as flat rows, one for each plan, configuration or term: what `to_frame` and `--table` hold."""
-        every = [self] if not self.ROWS else getattr(self, self.ROWS)
-        return [_flat(msgspec.to_builtins(one)) for one in every]
+        records = [self] if not self.ROWS else getattr(self, self.ROWS)
+        return [_flat(msgspec.to_builtins(record)) for record in records]
 
     def to_frame(self) -> "pandas.DataFrame":
         """`rows` as a pandas DataFrame."""
@@ -156,11 +158,11 @@ class Record(msgspec.Struct, dict=True):
         """Write the answer as a table."""
         return self._can("table", f"a table for {path}")(self, path)
 
-    def _can(self, what: str, told: str) -> Callable[..., Any]:
+    def _can(self, what: str, wish: str) -> Callable[..., Any]:
         """A function of the answer's face, or a sentence where it has none."""
         function = getattr(_FACES.get(type(self)), what, None)
         if function is None:
-            raise InputError(f"A {type(self).__name__} has not {told}.")
+            raise InputError(f"A {type(self).__name__} has not {wish}.")
         return function
 
     def __repr__(self) -> str:
@@ -176,14 +178,21 @@ class Record(msgspec.Struct, dict=True):
         """The sheet with how the question was read at its end; the command says that on stderr."""
         notes = [text for text in self.notes_beside if text not in getattr(self, "notes", ())]
         sheet = self.sheet()
-        return Sheet((*sheet.blocks, Prose(" ".join(notes), "dim"))) if notes else sheet
+        if notes:
+            return Sheet((*sheet.blocks, Prose(" ".join(notes), "dim")))
+        return sheet
+
+
+def _attributes(answer: Record) -> dict[str, Any]:
+    """What an answer carries beside its fields."""
+    return cast("dict[str, Any]", answer.__dict__)
 
 
 def shared(kind: type[msgspec.Struct], *sources: Any, **given: Any) -> dict[str, Any]:
     """The fields of a record that domain objects have by the same names; of several objects the first counts, and
     before all of them what is given."""
-    known = {name: one for one in reversed(sources) for name in kind.__struct_fields__ if hasattr(one, name)}
-    return {name: getattr(one, name) for name, one in known.items() if name not in given} | given
+    known = {name: source for source in reversed(sources) for name in kind.__struct_fields__ if hasattr(source, name)}
+    return {name: getattr(source, name) for name, source in known.items() if name not in given} | given
 
 
 def _with_fields(kind: type[Record], values: dict[str, Any]) -> Record:
@@ -200,7 +209,7 @@ def _flat(values: dict[str, Any]) -> dict[str, Any]:
     row: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, dict):
-            row |= {f"{name}.{inner}": one for inner, one in _flat(value).items()}
+            row |= {f"{name}.{inner}": cell for inner, cell in _flat(value).items()}
         elif not isinstance(value, list):
             row[name] = value
     return row

@@ -17,9 +17,9 @@ def ask(question: RooflineQuestion, listener: Listener, solve: bool = True) -> R
     """The roofline of the expression, on a chip or without one; `solve=False` leaves out where another resource takes
     over."""
     check_effect(question.set, "kernels")
-    chip, piece = maybe_target(with_changes(question.on, question.set), listener)
-    if piece is not None and piece.chips > 1:
-        listener.note(f"A roofline is of one chip: using one {piece.chip.title} of {piece}.")
+    chip, slice_ = maybe_target(with_changes(question.on, question.set), listener)
+    if slice_ is not None and slice_.chips > 1:
+        listener.note(f"A roofline is of one chip: using one {slice_.chip.title} of {slice_}.")
     if question.per_element is not None and question.per_element <= 0:
         raise InputError(f"--per-element is {question.per_element}; an element takes at least some FLOPs.")
     report = roofline_report(
@@ -64,26 +64,28 @@ def _resources(report: RooflineReport) -> Grid:
     if report.lower_s is None:
         return table(["resource", "formula"], [[spelled(row.name), row.formula] for row in report.resources])
     longest = max(row.seconds or 0.0 for row in report.resources) or 1.0
-    own = {"resource": lambda row: spelled(row.name), "": lambda row: (row.seconds or 0.0) / longest}
-    return grid("roofline-resources", report.resources, own=own)
+    columns = {"resource": lambda row: spelled(row.name), "": lambda row: (row.seconds or 0.0) / longest}
+    return grid("roofline-resources", report.resources, own=columns)
 
 
 def _summary(report: RooflineReport) -> Facts:
     """FLOPs and bytes, as numbers or formulas; then the bounds."""
     critical = report.critical_intensity_flops_per_byte
-    beside = "" if critical is None else f"; compute binds above {critical:,.4g}"
+    binding = ""
+    if critical is not None:
+        binding = f"; compute binds above {critical:,.4g}"
     if report.flops is None:
         alone = report.chip is None
         return facts(
             ("FLOPs", report.flops_formula) if alone else None,
             ("bytes", report.bytes_formula) if alone else None,
-            ("intensity", f"{report.intensity_formula} FLOPs/byte{beside}") if report.intensity_formula else None,
+            ("intensity", f"{report.intensity_formula} FLOPs/byte{binding}") if report.intensity_formula else None,
         )
     intensity = report.intensity_flops_per_byte
     return facts(
         ("FLOPs", f"{report.flops:,.0f}"),
         ("bytes", f"{report.bytes:,.0f}") if report.bytes else None,
-        ("intensity", f"{intensity:,.4g} FLOPs/byte{beside}") if intensity else None,
+        ("intensity", f"{intensity:,.4g} FLOPs/byte{binding}") if intensity else None,
         (
             "at best",
             f"{amount(report.lower_s, 's')} with perfect overlap, {amount(report.upper_s, 's')} with none",

@@ -105,7 +105,9 @@ class RooflineReport(Record):
     def rows(self) -> list[dict[str, Any]]:
         """The samples of an open dim; the answer itself where there are none."""
         whole = {name: value for name, value in self.to_dict().items() if not isinstance(value, list | dict)}
-        return super().rows() if self.samples else [whole]
+        if self.samples:
+            return super().rows()
+        return [whole]
 
 
 def prepare(expression: str, sizes: dict[str, int]) -> tuple[Einsum, dict[str, Number], list[str]]:
@@ -119,9 +121,9 @@ def open_sizes(asked: Operation | GivenCounts, sizes: dict[str, int]) -> tuple[d
     for name in sizes:
         if name not in asked.indices:
             raise unknown("dim of this expression called", name, asked.indices)
-    known: dict[str, Number] = {**asked.sizes, **sizes}
-    free = [index for index in asked.indices if index not in known]
-    return known | {name: symbol(name) for name in free}, free
+    all_sizes: dict[str, Number] = {**asked.sizes, **sizes}
+    free = [index for index in asked.indices if index not in all_sizes]
+    return all_sizes | {name: symbol(name) for name in free}, free
 
 
 def roofline_report(
@@ -143,14 +145,19 @@ def roofline_report(
     asked = _unsharded(expression)
     rows = _rows(sizes or {})
     open_sizes(asked, dict.fromkeys(rows, 1))
-    all_sizes, free = open_sizes(asked, {name: one[0] for name, one in (sizes or {}).items() if name not in rows})
+    all_sizes, free = open_sizes(asked, {name: values[0] for name, values in (sizes or {}).items() if name not in rows})
 
     def count(changed: dict[str, Number]) -> Cost:
         return asked.cost(all_sizes | changed, level, **counting)
 
     report = _counted(asked, count, all_sizes, free, level)
-    critical = chip.intensity(report.compute_dtype, report.unit, level) if chip else None
-    report.limits = [] if rows else _limits(count({}), free, level, critical)
+    critical = None
+    if chip:
+        critical = chip.intensity(report.compute_dtype, report.unit, level)
+    if rows:
+        report.limits = []
+    else:
+        report.limits = _limits(count({}), free, level, critical)
     if chip is None:
         report.advice = "Add --on CHIP for times and what bounds them."
         return report
@@ -159,9 +166,15 @@ def roofline_report(
         return roofline(count(changed), rates_of(chip))
 
     _timed(report, at({}), chip)
-    report.crossovers = _crossovers(at, free or asked.varied) if solve and len(free) < 2 else []
+    if solve and len(free) < 2:
+        report.crossovers = _crossovers(at, free or asked.varied)
+    else:
+        report.crossovers = []
     over = rows or ({free[0]: [4.0**power for power in range(10)]} if len(free) == 1 else {})
-    report.samples = _samples(at, over, level) if len(over) == len(free) > 0 else []
+    if len(over) == len(free) > 0:
+        report.samples = _samples(at, over, level)
+    else:
+        report.samples = []
     report.advice = advice(report) if solve else ""
     return report
 
@@ -185,19 +198,19 @@ def roofline_curve(
     ['hbm', 'compute']
     """
     asked = _unsharded(expression)
-    known, free = open_sizes(asked, {name: size for name, size in sizes.items() if name != dim})
+    all_sizes, free = open_sizes(asked, {name: size for name, size in sizes.items() if name != dim})
     if free != [dim]:
         raise InputError(f"A curve over {dim} needs the sizes of the other dims; give {', '.join(free)}.")
 
     def at(changed: dict[str, Number]) -> Roofline:
-        return roofline(asked.cost(known | changed, level, **counting), rates_of(chip))
+        return roofline(asked.cost(all_sizes | changed, level, **counting), rates_of(chip))
 
     return _samples(at, {dim: values}, level)
 
 
 def _rows(sizes: dict[str, list[int]]) -> dict[str, list[float]]:
     """The dims that were given several sizes, each as often as the others."""
-    several = {name: [float(one) for one in values] for name, values in sizes.items() if len(values) > 1}
+    several = {name: [float(size) for size in values] for name, values in sizes.items() if len(values) > 1}
     if len({len(values) for values in several.values()}) > 1:
         counts = ", ".join(f"{len(values)} of {name}" for name, values in several.items())
         raise InputError(f"--sizes gives {counts}; sizes go row by row, so give every such dim equally many.")
@@ -250,7 +263,7 @@ def large_limits(cost: Cost, free: Sequence[str], level: str) -> dict[str, tuple
     together; only what it comes to as all of them grow, under an empty name, where that has an end."""
     import sympy
 
-    found: dict[str, tuple[list[str], Any]] = {}
+    limits: dict[str, tuple[list[str], Any]] = {}
     grown: Any = sympy.Symbol("grown", positive=True)
     moved: Any = sympy.sympify(cost.bytes.get(level, 0))
     intensity: Any = sympy.factor(cost.total_flops / moved) if moved != 0 else moved
@@ -262,8 +275,8 @@ def large_limits(cost: Cost, free: Sequence[str], level: str) -> dict[str, tuple
         if not name and others and limit.is_finite:
             return {"": (others, limit)}
         if name and symbol(name) in limit.free_symbols:
-            found[name] = others, limit
-    return found
+            limits[name] = others, limit
+    return limits
 
 
 def _limits(cost: Cost, free: Sequence[str], level: str, critical: float | None) -> list[IntensityLimit]:
@@ -279,8 +292,12 @@ def _takes_over(name: str, limit: Any, level: str, critical: float | None) -> st
     if critical is None:
         return ""
     if limit.is_number:
-        return "compute binds" if limit > critical else f"{spelled(level)} binds whatever they are"
-    points = solve_equal(limit, critical, symbol(name)) if limit.free_symbols == {symbol(name)} else []
+        if limit > critical:
+            return "compute binds"
+        return f"{spelled(level)} binds whatever they are"
+    points = []
+    if limit.free_symbols == {symbol(name)}:
+        points = solve_equal(limit, critical, symbol(name))
     side, value = (name, float(points[0])) if points else (limit, critical)
     return f"compute binds above {side} = {value:,.4g}"
 
@@ -300,7 +317,10 @@ def _timed(report: RooflineReport, result: Roofline, chip: Chip) -> None:
     if whole:
         report.lower_s, report.upper_s = float(result.lower), float(result.upper)
         report.bound_by = NAMES.get(result.bound_by, result.bound_by)
-        report.attainable_flops_per_s = float(result.flops_per_second) if report.flops else None
+        if report.flops:
+            report.attainable_flops_per_s = float(result.flops_per_second)
+        else:
+            report.attainable_flops_per_s = None
 
 
 def _crossovers(at: Callable[..., Roofline], names: Sequence[str]) -> list[CrossoverRow]:
@@ -320,18 +340,18 @@ def _samples(at: Callable[..., Roofline], over: Mapping[str, Sequence[float]], l
     """Open dims at these values, row by row, all in one call."""
     import numpy
 
-    columns = {name: numpy.array(one, dtype=float) for name, one in over.items()}
+    columns = {name: numpy.array(column, dtype=float) for name, column in over.items()}
     values = next(iter(columns.values()))
     result = at(columns)
     names = [NAMES.get(name, name) for name in result.seconds]
     times = result.lower, result.upper, result.binding(), result.flops_per_second, result.cost.intensity(level)
-    rows = zip(*columns.values(), *(numpy.broadcast_to(one, values.shape).tolist() for one in times), strict=True)
-    found: list[Sample] = []
+    rows = zip(*columns.values(), *(numpy.broadcast_to(column, values.shape).tolist() for column in times), strict=True)
+    samples: list[Sample] = []
     for row in rows:
         sizes = dict(zip(columns, map(int, row), strict=False))
         low, high, binding, *rest = row[len(sizes) :]
-        found.append(Sample(float(row[0]), low, high, names[binding], *rest, sizes=sizes))
-    return found
+        samples.append(Sample(float(row[0]), low, high, names[binding], *rest, sizes=sizes))
+    return samples
 
 
 def advice(report: RooflineReport) -> str:
@@ -350,15 +370,21 @@ def advice(report: RooflineReport) -> str:
         return f"{change}."
     if len(report.free) > 1 and not report.samples:
         first = report.limits[0] if report.limits else None
-        large = f"with {first.large} {first.crossover}" if first and first.large != "always" else ""
+        if first and first.large != "always":
+            large = f"with {first.large} {first.crossover}"
+        else:
+            large = ""
         critical = f"compute binds above {report.critical_intensity_flops_per_byte:,.4g} FLOPs per byte"
-        told = large or (first and first.crossover) or critical
-        return f"Give sizes (--sizes {report.free[0]}=…) for times; {told}."
+        growth = large or (first and first.crossover) or critical
+        return f"Give sizes (--sizes {report.free[0]}=…) for times; {growth}."
     bound = {row.bound_by for row in report.samples}
     if len(bound) > 1:
         rest = sum(row.bound_by == "compute" for row in report.samples)
         return f"Bound by compute in {rest} of the {len(report.samples)} rows."
-    where = "in every row" if len(report.free) > 1 else f"whatever {report.free[0]} is"
+    if len(report.free) > 1:
+        where = "in every row"
+    else:
+        where = f"whatever {report.free[0]} is"
     return f"Always bound by {spelled(bound.pop())}, {where}{_fuse(report)}."
 
 
@@ -369,7 +395,9 @@ def _unchanged(report: RooflineReport) -> str:
 def _fuse(report: RooflineReport) -> str:
     """What helps an elementwise function, of which every size costs bytes and FLOPs alike."""
     elementwise = report.unit == "vector" and report.memory == "hbm"
-    return ": fused with what makes or reads its arrays, it moves fewer bytes" if elementwise else ""
+    if elementwise:
+        return ": fused with what makes or reads its arrays, it moves fewer bytes"
+    return ""
 
 
 def _more(report: RooflineReport) -> str:

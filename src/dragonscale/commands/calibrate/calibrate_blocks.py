@@ -6,8 +6,8 @@ from dragonscale.commands.grids import grid
 from dragonscale.errors import shorten
 from dragonscale.physics.units import render
 
+# Lines of a list; `--explain` shows all.
 MOST_PLANNED, MOST_CHECKED = 30, 8
-"""Lines of a list; `--explain` shows all."""
 
 
 def calibration_blocks(report: CalibrationReport, detail: bool) -> Sheet:
@@ -29,22 +29,22 @@ def calibration_blocks(report: CalibrationReport, detail: bool) -> Sheet:
 
 
 def _planned(report: CalibrationReport, detail: bool) -> list[Block | None]:
-    most = len(report.planned) if detail else MOST_PLANNED
-    more = len(report.planned) - most
+    max_cases = len(report.planned) if detail else MOST_PLANNED
+    more = len(report.planned) - max_cases
     head = facts(
         ("to measure", f"{len(report.planned)} cases, those that tell most first"),
         ("takes", f"about {render(report.planned_s, 's')} for all; --minutes ends it sooner"),
         ("records", report.records),
     )
-    rows = [(case,) for case in report.planned[:most]]
+    rows = [(case,) for case in report.planned[:max_cases]]
     return [head, table(["case"], rows, foot=f"… and {more} more" if more > 0 else "")]
 
 
 def _settled(report: CalibrationReport, detail: bool) -> list[Block | None]:
     """Constants of the stack and the engine, and how steps stand under them; those left out first."""
-    kept = [step for step in report.steps if detail or step.use != "fit"]
-    kept.sort(key=lambda step: (step.use == "fit", step.case))
-    own = {
+    steps = [step for step in report.steps if detail or step.use != "fit"]
+    steps.sort(key=lambda step: (step.use == "fit", step.case))
+    columns = {
         "before": lambda step: f"{step.before_s / step.measured_s - 1:+.1%}",
         "after": lambda step: f"{step.expected_s / step.measured_s - 1:+.1%}",
     }
@@ -56,13 +56,13 @@ def _settled(report: CalibrationReport, detail: bool) -> list[Block | None]:
         facts(("measured", measured), ("stack", report.profile)),
         grid("calibrate-left-out", report.left_out) if report.left_out else None,
         grid("calibrate-constants", report.constants),
-        grid("calibrate-steps", kept, own=own) if kept else None,
+        grid("calibrate-steps", steps, own=columns) if steps else None,
         NextStep(line, "plan with this stack"),
     ]
 
 
 def _fitted(report: CalibrationReport) -> list[Block | None]:
-    taken = [one.table for one in report.tables if one.error is None]
+    without = [fitted_table.table for fitted_table in report.tables if fitted_table.error is None]
     failed = f", {report.failed} failed" if report.failed else ""
     profile = "" if report.installed else f" --profile {report.profile}"
     line = f"dscale train llama3-8b --on {report.chip}:8 --batch 64seq --seq 4096{profile}"
@@ -73,9 +73,9 @@ def _fitted(report: CalibrationReport) -> list[Block | None]:
             ("profile", report.profile),
             ("installed", report.installed),
         ),
-        grid("calibrate-tables", [one for one in report.tables if one.error is not None]),
+        grid("calibrate-tables", [fitted_table for fitted_table in report.tables if fitted_table.error is not None]),
         grid("calibrate-collectives", report.collectives) if report.collectives else None,
-        Prose(f"Without measurements, as in the built-in profile: {', '.join(taken)}.", "dim") if taken else None,
+        Prose(f"Without measurements, as in the built-in profile: {', '.join(without)}.", "dim") if without else None,
         NextStep(line, "plan with these kernels") if report.installed or report.profile else None,
     ]
 
@@ -88,13 +88,13 @@ def _host(report: CalibrationReport) -> str:
 
 
 def _checked(report: CalibrationReport, detail: bool) -> list[Block | None]:
-    missed = [one.table for one in report.checked_tables if not one.holds]
+    missed = [checked_table.table for checked_table in report.checked_tables if not checked_table.holds]
     verdict = f"missed: {', '.join(missed)}" if missed else "holds"
     worst = sorted(report.checked, key=lambda case: -abs(case.error))[: None if detail else MOST_CHECKED]
-    own = {"verdict": lambda one: "holds" if one.holds else "missed"}
+    columns = {"verdict": lambda checked_table: "holds" if checked_table.holds else "missed"}
     return [
         facts(("profile", report.checked_profile), ("verdict", verdict, "bad" if missed else "good")),
-        grid("calibrate-checked", report.checked_tables, own=own),
+        grid("calibrate-checked", report.checked_tables, own=columns),
         grid("calibrate-farthest", worst),
         NextStep("dscale calibrate", "measure and fit anew") if missed else None,
     ]

@@ -46,10 +46,10 @@ from dragonscale.training.plan.plan_file import is_plan_path, load_training_file
 from dragonscale.training.plan.tuning import FIELDS
 
 BEST = "best"
+# Sides that are still read side by side.
 MOST = 12
-"""Sides that are still read side by side."""
+# Entries of a plan file that only a serving plan has.
 _SERVING = {"engine", "traffic", "targets", "launch", "speculation", "prefill", "replicas"}
-"""Entries of a plan file that only a serving plan has."""
 _MEASURED = re.compile(r"(?P<plan>.*\S)\s*=\s*(?P<time>[\d.]+\s*(?:ms|s|min))")
 
 
@@ -76,9 +76,9 @@ class CompareAsked:
 def read_question(question: CompareQuestion) -> CompareAsked:
     """Check what was given; what cannot be compared is refused in one sentence."""
     question = _with_slices(_with_model(question))
-    given = [thing for thing in question.things if isinstance(thing, TrainReport | ServeReport)]
-    if given:
-        return _of_answers(question, given)
+    answers = [thing for thing in question.things if isinstance(thing, TrainReport | ServeReport)]
+    if answers:
+        return _of_answers(question, answers)
     plans = [_read_plan(thing) for thing in question.things] or [Contender()]
     serving = _serves(question, plans)
     places = _several(question.on)
@@ -93,9 +93,9 @@ def read_question(question: CompareQuestion) -> CompareAsked:
             f"A comparison has 2 to {MOST} sides and this has {len(candidates)}; give several plans "
             '("tp8 pp4 dp16" best), several slices (--on h100:512,v5p:8x8x8) or several of --stack or --engine.'
         )
-    if not written(question.model) and not any(str(one.plan).endswith(".toml") for one in candidates):
+    if not written(question.model) and not any(str(candidate.plan).endswith(".toml") for candidate in candidates):
         raise InputError("The comparison lacks a model; give --model, such as llama3-70b.")
-    if serving and any(one.measured for one in candidates):
+    if serving and any(candidate.measured for candidate in candidates):
         raise InputError("A measured time is that of a training step; leave it out, or --prompt and --output.")
     return CompareAsked(question, serving, candidates)
 
@@ -141,17 +141,17 @@ def _with_slices(question: CompareQuestion) -> CompareQuestion:
     return replace(question, on=",".join(names), things=())
 
 
-def _of_answers(question: CompareQuestion, given: list[Any]) -> CompareAsked:
+def _of_answers(question: CompareQuestion, answers: list[Any]) -> CompareAsked:
     """Answers that are there already."""
-    if len(given) != len(question.things):
+    if len(answers) != len(question.things):
         raise InputError("Answers are compared with answers: ask for the others first, with ds.train or ds.serve.")
-    if len({type(one) for one in given}) > 1:
+    if len({type(answer_) for answer_ in answers}) > 1:
         raise InputError("A training answer and a serving answer have no step in common; compare answers of one kind.")
-    serving = isinstance(given[0], ServeReport)
-    every = len(given[0].configs if serving else given[0].plans)
-    if len(given) == 1 and every < 2:
+    serving = isinstance(answers[0], ServeReport)
+    rows = len(answers[0].configs if serving else answers[0].plans)
+    if len(answers) == 1 and rows < 2:
         raise InputError("One answer with one plan has nothing to be compared with; give another.")
-    return CompareAsked(question, serving, given=given)
+    return CompareAsked(question, serving, given=answers)
 
 
 def _read_plan(thing: Any) -> Contender:
@@ -167,8 +167,8 @@ def _read_plan(thing: Any) -> Contender:
     text = written(thing).strip()
     if not text:
         raise InputError('A plan is empty; write one such as "tp8 pp4 dp16", or best.')
-    found = _MEASURED.fullmatch(text)
-    plan, measured = (found["plan"], found["time"]) if found else (text, "")
+    match = _MEASURED.fullmatch(text)
+    plan, measured = (match["plan"], match["time"]) if match else (text, "")
     if plan.lower() == BEST:
         if measured:
             raise InputError("What was measured was a plan; write it instead of 'best'.")
@@ -179,7 +179,7 @@ def _read_plan(thing: Any) -> Contender:
 def _serves(question: CompareQuestion, plans: list[Contender]) -> bool:
     """Whether it is about serving: its lengths or engines are given, or a plan file is one of serving."""
     asked = any((question.prompt, question.output, question.engine, question.ttft, question.tpot))
-    files = [Path(one.plan) for one in plans if str(one.plan).endswith(".toml")]
+    files = [Path(plan.plan) for plan in plans if str(plan.plan).endswith(".toml")]
     saved = [not _SERVING.isdisjoint(read_table(path, "Plan file")) for path in files]
     if any((question.seq, question.tokens, question.stack, question.numerics)) and (asked or any(saved)):
         ours = "--seq, --tokens, --stack and --numerics are of training"
@@ -204,15 +204,15 @@ def _programs(text: str) -> list[str]:
     >>> _programs("vllm,max_seqs=64,sglang"), _programs("")
     (['vllm,max_seqs=64', 'sglang'], [''])
     """
-    found: list[str] = []
+    programs: list[str] = []
     for part in (part.strip() for part in text.split(",") if part.strip()):
         if "=" in part:
-            if not found:
+            if not programs:
                 raise InputError(f"{shorten(part)} is a setting without an engine before it.")
-            found[-1] += f",{part}"
+            programs[-1] += f",{part}"
         else:
-            found.append(part)
-    return found or [""]
+            programs.append(part)
+    return programs or [""]
 
 
 # The answer to `dscale compare`: each side asked as `train` or `serve` would be, then held against the first.
@@ -240,41 +240,43 @@ def ask(question: CompareQuestion, listener: Listener) -> CompareReport:
 
 def _answers(asked: CompareAsked, listener: Listener) -> list[Any]:
     """The answer of each side; what nobody says of a plan that is written out is as the first file has it."""
-    quiet, found = _OneSide(listener), []
+    quiet, answers = _OneSide(listener), []
     files = [side.plan for side in asked.candidates if is_plan_path(side.plan)]
-    job = {} if not files else served_by(files[0]) if asked.serving else said_by(load_training_file(files[0]))
-    one = _serve if asked.serving else _train
+    job = {}
+    if files:
+        job = served_by(files[0]) if asked.serving else said_by(load_training_file(files[0]))
+    ask_side = _serve if asked.serving else _train
     for number, side in enumerate(asked.candidates):
-        found.append(one(asked.question, side, {} if is_plan_path(side.plan) else job, quiet))
+        answers.append(ask_side(asked.question, side, {} if is_plan_path(side.plan) else job, quiet))
         listener.step(number + 1, len(asked.candidates))
-    return found
+    return answers
 
 
 def served_by(path: str) -> dict[str, Any]:
     """What a file says of the requests of its plan, by the names of flags."""
     saved = load_serving_plan(path)
-    words = {"model": saved.model, "on": saved.slice, "engine": saved.engine}
+    flags = {"model": saved.model, "on": saved.slice, "engine": saved.engine}
     lengths = {name: value for name, value in saved_words(saved).items() if name in ("prompt", "output")}
-    return {name: value for name, value in words.items() if value} | lengths
+    return {name: value for name, value in flags.items() if value} | lengths
 
 
-def _given(question: CompareQuestion, names: tuple[str, ...], one: Contender, software: str) -> dict[str, Any]:
+def _given(question: CompareQuestion, names: tuple[str, ...], side: Contender, software: str) -> dict[str, Any]:
     """The flags of one side that say something."""
-    words = {name: getattr(question, name) for name in ("model", "batch", "price", "dtype", "profile", *names)}
-    words |= {"on": one.on, software: one.software, "plan": one.plan}
-    return {name: value for name, value in words.items() if value not in ("", None)}
+    flags = {name: getattr(question, name) for name in ("model", "batch", "price", "dtype", "profile", *names)}
+    flags |= {"on": side.on, software: side.software, "plan": side.plan}
+    return {name: value for name, value in flags.items() if value not in ("", None)}
 
 
-def _train(question: CompareQuestion, one: Contender, job: dict[str, Any], listener: Listener) -> Any:
-    given = _given(question, ("seq", "tokens", "numerics", *FIELDS), one, "stack")
-    whole = job | given | {"measured": one.measured, "alone": bool(one.plan)}
+def _train(question: CompareQuestion, side: Contender, job: dict[str, Any], listener: Listener) -> Any:
+    flags = _given(question, ("seq", "tokens", "numerics", *FIELDS), side, "stack")
+    whole = job | flags | {"measured": side.measured, "alone": bool(side.plan)}
     return ask_train(TrainQuestion(**whole, top=1), listener)
 
 
-def _serve(question: CompareQuestion, one: Contender, job: dict[str, Any], listener: Listener) -> Any:
-    given = _given(question, ("prompt", "output", "ttft", "tpot"), one, "engine")
-    own = served_by(one.plan) if is_plan_path(one.plan) else job
-    whole = job | given | {"model": given.get("model", own.get("model", ""))}
+def _serve(question: CompareQuestion, side: Contender, job: dict[str, Any], listener: Listener) -> Any:
+    flags = _given(question, ("prompt", "output", "ttft", "tpot"), side, "engine")
+    saved = served_by(side.plan) if is_plan_path(side.plan) else job
+    whole = job | flags | {"model": flags.get("model", saved.get("model", ""))}
     if not whole["model"]:
         raise InputError("The comparison lacks a model; give --model, such as llama3-70b.")
     asked = read_serving(ServeQuestion(**whole, top=1))
@@ -285,18 +287,19 @@ def _serve(question: CompareQuestion, one: Contender, job: dict[str, Any], liste
 
 def compared(answers: list[Any], serving: bool) -> CompareReport:
     """The report on answers of one kind: the first plan of each, or all plans of a single one."""
-    made = serving_side if serving else training_side
+    side_of = serving_side if serving else training_side
     first = answers[0]
     if len(answers) == 1:
-        sides = [made(first, place) for place in range(len(first.configs if serving else first.plans))]
+        sides = [side_of(first, index) for index in range(len(first.configs if serving else first.plans))]
     else:
-        sides = [made(one) for one in answers]
+        sides = [side_of(answer_) for answer_ in answers]
     sides, kind = keyed(sides), "serving" if serving else "training"
-    models, work = " and ".join(dict.fromkeys(one.model for one in answers)), _workload(first, serving)
+    models, work = " and ".join(dict.fromkeys(answer_.model for answer_ in answers)), _workload(first, serving)
     differences = [difference(sides[0], side, kind) for side in sides[1:]]
     report = CompareReport(kind, models, work, sides, differences, _winner(sides, kind), [])
-    works = {_workload(one, serving) for one in answers}
-    report.notes += ["The sides are asked about different work."] if len(works) > 1 else []
+    works = {_workload(answer_, serving) for answer_ in answers}
+    if len(works) > 1:
+        report.notes += ["The sides are asked about different work."]
     if any(side.terms and not side.feasible for side in sides):
         report.notes.append("Times of what cannot run are as if it could.")
     report.notes += [*_measured(sides), *_heads(sides), *(_slow_ends(answers, sides) if serving else [])]
@@ -323,18 +326,20 @@ def next_command(report: CompareReport) -> str:
     if asked is None or best is None or asked.serving or len(asked.candidates) != len(report.sides):
         return ""
     question, side = asked.question, asked.candidates[report.sides.index(best)]
-    words = {"batch": question.batch, "seq": question.seq, "tokens": question.tokens, "stack": best.software}
-    words |= {name: getattr(question, name) for name in ("method", "lora_rank", "frozen", "dtype")}
+    flags = {"batch": question.batch, "seq": question.seq, "tokens": question.tokens, "stack": best.software}
+    flags |= {name: getattr(question, name) for name in ("method", "lora_rank", "frozen", "dtype")}
     if not (question.batch and question.seq) or unnamed(question.model, side.on):
         return ""
     plan = f' --plan "{best.plan}"' if written(side.plan) else ""
-    told = "".join(f" --{name.replace('_', '-')} {shlex.quote(str(word))}" for name, word in words.items() if word)
-    return f"dscale train {shlex.quote(written(question.model))} --on {written(side.on)}{plan}{told}"
+    options = "".join(f" --{name.replace('_', '-')} {shlex.quote(str(word))}" for name, word in flags.items() if word)
+    return f"dscale train {shlex.quote(written(question.model))} --on {written(side.on)}{plan}{options}"
 
 
 def _sheet(report: CompareReport, detail: bool) -> Sheet:
     sheet, command = compare_blocks(report, detail), next_command(report)
-    return Sheet((*sheet.blocks, NextStep(command, "Next:"))) if command else sheet
+    if command:
+        return Sheet((*sheet.blocks, NextStep(command, "Next:")))
+    return sheet
 
 
 def _by_price(sides: list[Side]) -> list[str]:
@@ -343,46 +348,49 @@ def _by_price(sides: list[Side]) -> list[str]:
     if not priced:
         return []
     best = min(priced, key=lambda side: _value(side, DOLLARS))
-    said = []
+    sentences = []
     for side in sides:
         name, each = side.slice.partition(":")[0], _value(side, TOKENS)
         if side.feasible and each and name != best.slice.partition(":")[0]:
             price = _value(side, DOLLARS) * each * 3600 / 1e6 or None
-            said.append(price_where(f"{side.key} ({name})", best.key, _value(best, DOLLARS), each, price))
-    return said
+            sentences.append(price_where(f"{side.key} ({name})", best.key, _value(best, DOLLARS), each, price))
+    return sentences
 
 
 def _by_hardware(answers: list[Any], sides: list[Side]) -> list[str]:
     """At what bandwidths, rates and batches the slower of two sides overtakes the other."""
-    if not all(one.plans and one.asked is not None for one in answers):
+    if not all(first.plans and first.asked is not None for first in answers):
         return []
-    one, other = ((one.asked.job(chosen_slice(one.asked, one)), one.plans[0].plan) for one in answers)
-    return overtaking(one, other, (sides[0].key, sides[1].key))
+    first, other = ((first.asked.job(chosen_slice(first.asked, first)), first.plans[0].plan) for first in answers)
+    return overtaking(first, other, (sides[0].key, sides[1].key))
 
 
 def _slow_ends(answers: list[Any], sides: list[Side]) -> list[str]:
     """What `serve` counts chips at on which no such run was measured."""
-    rows = answers[0].configs if len(answers) == 1 else [next(iter(one.configs), None) for one in answers]
+    if len(answers) == 1:
+        rows = answers[0].configs
+    else:
+        rows = [next(iter(config.configs), None) for config in answers]
     return [
         f"No such run was measured on the chips of {side.key}: `serve` ranks it at the slow end of its band, "
-        f"${one.ranked_usd_per_mtok:,.2f} per million tokens."
-        for side, one in zip(sides, rows, strict=True)
-        if one is not None and one.counted < 1 and one.ranked_usd_per_mtok
+        f"${config.ranked_usd_per_mtok:,.2f} per million tokens."
+        for side, config in zip(sides, rows, strict=True)
+        if config is not None and config.counted < 1 and config.ranked_usd_per_mtok
     ]
 
 
 def _measured(sides: list[Side]) -> list[str]:
     """Measured steps against each other, beside what was expected of them."""
-    known = [(side, side.measured_s) for side in sides if side.measured_s]
-    said = []
-    for side, seconds in known[1:]:
-        first, own = known[0]
+    measured = [(side, side.measured_s) for side in sides if side.measured_s]
+    sentences = []
+    for side, seconds in measured[1:]:
+        first, first_s = measured[0]
         expected = seconds_of(side) / seconds_of(first)
-        said.append(
-            f"Measured, the step of {side.key} is {seconds / own:.2f}x that of {first.key}; {expected:.2f}x was "
+        sentences.append(
+            f"Measured, the step of {side.key} is {seconds / first_s:.2f}x that of {first.key}; {expected:.2f}x was "
             "expected."
         )
-    return said
+    return sentences
 
 
 def _workload(answer: Any, serving: bool) -> str:
@@ -407,8 +415,10 @@ def _winner(sides: list[Side], kind: str) -> str:
 
 
 def _value(side: Side, name: str) -> float:
-    found = side.figure(name)
-    return 0.0 if found is None or found.value is None else found.value
+    figure = side.figure(name)
+    if figure is None or figure.value is None:
+        return 0.0
+    return figure.value
 
 
 bind(CompareReport, Face(_sheet, draw))

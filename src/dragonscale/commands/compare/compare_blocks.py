@@ -8,10 +8,10 @@ from dragonscale.blocks.sheet import amount, facts, table
 from dragonscale.commands.compare.compare_records import CompareReport, Side
 from dragonscale.commands.compare.sides import DOLLARS, STEP, seconds_of
 
+# Rows of terms without `--explain`.
 MOST_TERMS = 8
-"""Rows of terms without `--explain`."""
+# Terms that differ by less of the longest step are left to `--explain`.
 SEEN = 0.002
-"""Terms that differ by less of the longest step are left to `--explain`."""
 MOST_PARTS = 7
 
 
@@ -25,10 +25,13 @@ def compare_blocks(report: CompareReport, detail: bool) -> laid.Sheet:
     blocks += [_figures(report)]
     blocks += _bars(report)
     terms = _terms(report, detail)
-    blocks += [terms] if terms is not None else []
-    blocks += [_settings(report)] if detail and any(one.settings for one in report.differences) else []
+    if terms is not None:
+        blocks += [terms]
+    if detail and any(difference.settings for difference in report.differences):
+        blocks += [_settings(report)]
     blocks += [laid.Prose(f"{side.key}: {side.measured}") for side in report.sides if side.measured]
-    blocks += [laid.Prose("\n".join(report.overtakes))] if report.overtakes else []
+    if report.overtakes:
+        blocks += [laid.Prose("\n".join(report.overtakes))]
     return laid.Sheet((*blocks, *([laid.Prose("\n".join(report.notes), "dim")] if report.notes else [])))
 
 
@@ -39,13 +42,15 @@ def _summary(report: CompareReport) -> laid.Facts:
     return facts(
         (named, f"{best.key}: {best.label}", "key") if best else (named, "none can run", "bad"),
         ("cheapest", f"{cheapest.key}: {cheapest.label}") if cheapest and cheapest is not best else None,
-        *((f"{one.second} vs {one.first}", one.text) for one in report.differences),
+        *((f"{difference.second} vs {difference.first}", difference.text) for difference in report.differences),
     )
 
 
 def _cheapest(report: CompareReport) -> Side | None:
-    priced = [(one.value, side) for side in report.sides if side.feasible and (one := side.figure(DOLLARS))]
-    return min(priced, key=lambda pair: pair[0] or 0.0)[1] if len(priced) > 1 else None
+    priced = [(figure.value, side) for side in report.sides if side.feasible and (figure := side.figure(DOLLARS))]
+    if len(priced) > 1:
+        return min(priced, key=lambda pair: pair[0] or 0.0)[1]
+    return None
 
 
 def _figures(report: CompareReport) -> laid.Grid:
@@ -78,34 +83,42 @@ def _figures(report: CompareReport) -> laid.Grid:
 
 
 def _figure(side: Side, name: str) -> str:
-    found = side.figure(name)
-    if found is None or found.value is None:
+    figure = side.figure(name)
+    if figure is None or figure.value is None:
         return ""
-    if found.unit == "part":
-        return f"{found.value:.1%}"
-    if found.unit == "USD":
-        return _dollars(found.value)
-    if found.unit == "count":
-        return f"{found.value:,.1f}" if found.value < 100 and found.value != int(found.value) else f"{found.value:,.0f}"
-    return amount(found.value, found.unit)
+    if figure.unit == "part":
+        return f"{figure.value:.1%}"
+    if figure.unit == "USD":
+        return _dollars(figure.value)
+    if figure.unit == "count":
+        if figure.value < 100 and figure.value != int(figure.value):
+            return f"{figure.value:,.1f}"
+        return f"{figure.value:,.0f}"
+    return amount(figure.value, figure.unit)
 
 
 def _dollars(value: float) -> str:
     if value >= 1e6:
         return f"${value / 1e6:,.2f}M"
-    return f"${value:,.0f}" if value >= 1000 else f"${value:,.2f}" if value >= 1 else f"${value:,.4f}"
+    if value >= 1000:
+        return f"${value:,.0f}"
+    if value >= 1:
+        return f"${value:,.2f}"
+    return f"${value:,.4f}"
 
 
 def _band(side: Side, name: str) -> str:
-    found = side.figure(name)
-    if found is None or found.low is None or found.high is None:
+    figure = side.figure(name)
+    if figure is None or figure.low is None or figure.high is None:
         return ""
-    ends = [f"{one:,.0f}" if found.unit == "count" else amount(one, found.unit) for one in (found.low, found.high)]
+    ends = [f"{end:,.0f}" if figure.unit == "count" else amount(end, figure.unit) for end in (figure.low, figure.high)]
     return " to ".join(ends)
 
 
 def _memory(side: Side) -> str:
-    return f"{side.hbm_bytes / 1e9:.1f} of {side.hbm_limit_bytes / 1e9:.1f}GB" if side.hbm_limit_bytes else ""
+    if side.hbm_limit_bytes:
+        return f"{side.hbm_bytes / 1e9:.1f} of {side.hbm_limit_bytes / 1e9:.1f}GB"
+    return ""
 
 
 def _bars(report: CompareReport) -> list[laid.Block]:
@@ -115,15 +128,15 @@ def _bars(report: CompareReport) -> list[laid.Block]:
         return []
     longest = max(sum(term.exposed_s for term in side.terms) for side in shown)
     sizes = {name: max(_seconds(side, name) for side in shown) for name in _names(report)}
-    kept = sorted(sizes, key=lambda name: -sizes[name])[:MOST_PARTS]
-    kept = [name for name in sizes if name in kept]  # in the order of the bill
+    largest = sorted(sizes, key=lambda name: -sizes[name])[:MOST_PARTS]
+    largest = [name for name in sizes if name in largest]  # in the order of the bill
     bars: list[laid.Block] = []
-    for place, side in enumerate(shown):
-        parts = [laid.BarPart(name, _seconds(side, name), "") for name in kept]
-        rest = sum(term.exposed_s for term in side.terms if term.name not in kept)
-        told = amount(seconds_of(side), "s")
-        legend = "line" if place == len(shown) - 1 else "none"
-        bars.append(laid.StackedBar(side.key, (*parts, laid.BarPart("the rest", rest, "")), longest, told, legend))
+    for index, side in enumerate(shown):
+        parts = [laid.BarPart(name, _seconds(side, name), "") for name in largest]
+        rest = sum(term.exposed_s for term in side.terms if term.name not in largest)
+        total = amount(seconds_of(side), "s")
+        legend = "line" if index == len(shown) - 1 else "none"
+        bars.append(laid.StackedBar(side.key, (*parts, laid.BarPart("the rest", rest, "")), longest, total, legend))
     return bars
 
 
@@ -147,9 +160,9 @@ def _terms(report: CompareReport, detail: bool) -> laid.Grid | None:
         names = [name for name in names if spread[name] > SEEN * longest][:MOST_TERMS]
     rows = []
     for name in names:
-        own = _seconds(first, name)
+        first_s = _seconds(first, name)
         cells = [amount(_seconds(side, name), "s") if _seconds(side, name) else "0" for side in shown]
-        signed = [_signed(_seconds(side, name) - own) for side in shown[1:]]
+        signed = [_signed(_seconds(side, name) - first_s) for side in shown[1:]]
         rows.append((name, *cells, *signed))
     heads = [*(side.key for side in shown), *(f"{side.key}-{first.key}" for side in shown[1:])]
     lower = [2 if "-" in head and len(shown) > 3 else 9 for head in heads]  # many sides: the differences go first
@@ -159,16 +172,20 @@ def _terms(report: CompareReport, detail: bool) -> laid.Grid | None:
     ]
     what = "a decode step" if report.kind == "serving" else "a step"
     title = f"what {what} waits for, where it differs (exposed time)"
-    return table(columns, rows, title) if rows else None
+    if rows:
+        return table(columns, rows, title)
+    return None
 
 
 def _signed(seconds: float) -> str:
-    return "0" if not seconds else f"{'+' if seconds > 0 else '-'}{amount(abs(seconds), 's')}"
+    if not seconds:
+        return "0"
+    return f"{'+' if seconds > 0 else '-'}{amount(abs(seconds), 's')}"
 
 
 def _settings(report: CompareReport) -> laid.Grid:
     """The settings that differ."""
-    names = list(dict.fromkeys(one.setting for pair in report.differences for one in pair.settings))
+    names = list(dict.fromkeys(changed.setting for pair in report.differences for changed in pair.settings))
     rows = [(name, *(str(side.settings.get(name, "")) for side in report.sides)) for name in names]
     return table(
         [laid.Column("setting"), *(laid.Column(side.key, wrap=True) for side in report.sides)],

@@ -12,34 +12,34 @@ from dragonscale.physics.units import render
 from dragonscale.training.plan.plan import short_plan
 
 SETTINGS = ("tensor", "data", "expert", "context", "width", "pipe", "spread", "batch", "drafts", "chunk_tokens")
+# Names of the figures that sides are compared by.
 STEP, TOKENS, DOLLARS = "step", "tokens/s/chip", "$/Mtok"
-"""Names of the figures that sides are compared by."""
 
 
-def training_side(report: TrainReport, place: int = 0) -> records.Side:
+def training_side(report: TrainReport, index: int = 0) -> records.Side:
     """A plan of a training answer; what no plan fits is a side that cannot run."""
     if not report.plans:
         return _nothing(report.slice, report.workload.stack, report.notes)
-    one, work = report.plans[place], report.workload
+    plan, work = report.plans[index], report.workload
     figures = [
-        records.Figure(STEP, one.step_s, "s", one.step_low_s, one.step_high_s),
-        records.Figure("MFU", one.own_mfu, "part"),
-        records.Figure(TOKENS, one.tokens_per_s_per_chip, "count"),
-        records.Figure(DOLLARS, usd_per_mtok(report, one), "USD"),
-        records.Figure("days", one.days, "count"),
-        records.Figure("cost", one.cost_usd, "USD"),
+        records.Figure(STEP, plan.step_s, "s", plan.step_low_s, plan.step_high_s),
+        records.Figure("MFU", plan.own_mfu, "part"),
+        records.Figure(TOKENS, plan.tokens_per_s_per_chip, "count"),
+        records.Figure(DOLLARS, usd_per_mtok(report, plan), "USD"),
+        records.Figure("days", plan.days, "count"),
+        records.Figure("cost", plan.cost_usd, "USD"),
     ]
-    terms = [records.SideTerm(row.name, row.exposed_s, max(row.expected_s - row.exposed_s, 0.0)) for row in one.terms]
-    memory = [records.HeldPart(row.name, row.bytes) for row in one.memory]
-    side = _side(one, (short_plan(one.plan), report.slice, one.stack), work.batch_tokens, figures, terms, memory)
-    side.feasible, side.settings, side.problems = one.feasible, asdict(one.plan), list(one.problems)
-    if report.measured and not place:
+    terms = [records.SideTerm(row.name, row.exposed_s, max(row.expected_s - row.exposed_s, 0.0)) for row in plan.terms]
+    memory = [records.HeldPart(row.name, row.bytes) for row in plan.memory]
+    side = _side(plan, (short_plan(plan.plan), report.slice, plan.stack), work.batch_tokens, figures, terms, memory)
+    side.feasible, side.settings, side.problems = plan.feasible, asdict(plan.plan), list(plan.problems)
+    if report.measured and not index:
         side.measured_s, side.measured = report.measured.step_s, report.measured.text
     return side
 
 
 def _side(
-    one: PlanReport | ConfigReport,
+    row: PlanReport | ConfigReport,
     names: tuple[str, str, str],
     tokens: float,
     figures: list[records.Figure],
@@ -48,43 +48,44 @@ def _side(
 ) -> records.Side:
     """A side that runs; `names` are its plan, slice and software."""
     plan, on, software = names
-    known = [figure for figure in figures if figure.value is not None]
+    figures_known = [figure for figure in figures if figure.value is not None]
     return msgspec.structs.replace(
         _empty(on, software),
         plan=plan,
-        chips=one.chips,
+        chips=row.chips,
         feasible=True,
         tokens=tokens,
-        figures=known,
+        figures=figures_known,
         terms=terms,
         memory=memory,
-        hbm_bytes=one.hbm_bytes,
-        hbm_limit_bytes=one.hbm_limit_bytes,
-        bound_by=one.bound_by,
+        hbm_bytes=row.hbm_bytes,
+        hbm_limit_bytes=row.hbm_limit_bytes,
+        bound_by=row.bound_by,
     )
 
 
-def serving_side(report: ServeReport, place: int = 0) -> records.Side:
+def serving_side(report: ServeReport, index: int = 0) -> records.Side:
     """A configuration of a serving answer; its step is that of decoding."""
     if not report.configs:
         return _nothing("", report.workload.engine, [*report.notes, report.advice])
-    one = report.configs[place]
+    config = report.configs[index]
     figures = [
-        records.Figure("TTFT", one.ttft_s, "s", one.ttft_low_s, one.ttft_high_s),
-        records.Figure("TPOT", one.tpot_s, "s", one.tpot_low_s, one.tpot_high_s),
-        records.Figure("batch", one.batch, "count"),
-        records.Figure(STEP, one.decode_step_s, "s"),
-        records.Figure(TOKENS, one.output_tokens_per_s_per_chip, "count", one.tokens_low, one.tokens_high),
-        records.Figure(DOLLARS, one.cost_usd_per_mtok, "USD"),
+        records.Figure("TTFT", config.ttft_s, "s", config.ttft_low_s, config.ttft_high_s),
+        records.Figure("TPOT", config.tpot_s, "s", config.tpot_low_s, config.tpot_high_s),
+        records.Figure("batch", config.batch, "count"),
+        records.Figure(STEP, config.decode_step_s, "s"),
+        records.Figure(TOKENS, config.output_tokens_per_s_per_chip, "count", config.tokens_low, config.tokens_high),
+        records.Figure(DOLLARS, config.cost_usd_per_mtok, "USD"),
     ]
-    terms = [records.SideTerm(row.name, row.expected_s, 0.0) for row in one.terms]
-    memory = (
-        [records.HeldPart(name, size) for name, size in one.memory.parts().items()] if one.memory is not None else []
-    )
-    names = one.plan, one.copy_slice, one.engine or report.workload.engine
-    side = _side(one, names, one.batch, figures, terms, memory)
-    side.settings = {name: getattr(one, name) for name in SETTINGS} | one.dtypes
-    side.problems = list(one.violations)
+    terms = [records.SideTerm(row.name, row.expected_s, 0.0) for row in config.terms]
+    if config.memory is not None:
+        memory = [records.HeldPart(name, size) for name, size in config.memory.parts().items()]
+    else:
+        memory = []
+    names = config.plan, config.copy_slice, config.engine or report.workload.engine
+    side = _side(config, names, config.batch, figures, terms, memory)
+    side.settings = {name: getattr(config, name) for name in SETTINGS} | config.dtypes
+    side.problems = list(config.violations)
     return side
 
 
@@ -103,14 +104,16 @@ def _empty(where: str, software: str) -> records.Side:
 def keyed(sides: list[records.Side]) -> list[records.Side]:
     """The sides with letters, each labelled by what differs: plan, slice, software."""
     plans, slices, programs = ({getattr(side, name) for side in sides} for name in ("plan", "slice", "software"))
-    made = []
+    labelled = []
     for number, side in enumerate(sides):
-        words = [side.plan] if len(plans) > 1 else []
-        words += [f"on {side.slice}"] if len(slices) > 1 and side.slice else []
-        words += [f"with {side.software}"] if len(programs) > 1 else []
-        label = " ".join(filter(None, words)) or side.plan
-        made.append(msgspec.structs.replace(side, key=_letter(number), label=label))
-    return made
+        parts = [side.plan] if len(plans) > 1 else []
+        if len(slices) > 1 and side.slice:
+            parts += [f"on {side.slice}"]
+        if len(programs) > 1:
+            parts += [f"with {side.software}"]
+        label = " ".join(filter(None, parts)) or side.plan
+        labelled.append(msgspec.structs.replace(side, key=_letter(number), label=label))
+    return labelled
 
 
 def _letter(number: int) -> str:
@@ -122,18 +125,21 @@ def _letter(number: int) -> str:
 # apart.
 
 
+# The part of all that differs which the named terms should reach.
 EXPLAINED = 0.9
-"""The part of all that differs which the named terms should reach."""
 MOST_NAMED = 3
+# Steps closer than this are called the same.
 SAME = 0.005
-"""Steps closer than this are called the same."""
 
 
 def difference(first: records.Side, second: records.Side, kind: str) -> records.Difference:
     """The second side against the first, for the tokens of the first."""
     if not (first.feasible and second.feasible):
         broken = next(side for side in (second, first) if not side.feasible)
-        why = broken.problems[0].rstrip(".") if broken.problems else "nothing fits"
+        if broken.problems:
+            why = broken.problems[0].rstrip(".")
+        else:
+            why = "nothing fits"
         text = f"{broken.key} ({broken.label or broken.slice}) cannot run: {why}."
         return records.Difference(first.key, second.key, 0.0, 0.0, [], changed(first, second), None, text)
     # for other tokens a step, its time is that for as many as the first has; decode steps stay as they are
@@ -148,8 +154,10 @@ def difference(first: records.Side, second: records.Side, kind: str) -> records.
 
 def seconds_of(side: records.Side) -> float:
     """The step."""
-    found = side.figure(STEP)
-    return 0.0 if found is None or found.value is None else found.value
+    figure = side.figure(STEP)
+    if figure is None or figure.value is None:
+        return 0.0
+    return figure.value
 
 
 def term_differences(first: records.Side, second: records.Side, times: float = 1.0) -> list[records.TermDifference]:
@@ -176,11 +184,11 @@ def changed(first: records.Side, second: records.Side) -> list[records.SettingDi
 def apart(first: records.Side, second: records.Side, kind: str, times: float = 1.0) -> bool | None:
     """Whether the bands of two sides lie apart; None where one has none."""
     name = STEP if kind == "training" else TOKENS
-    one, other = first.figure(name), second.figure(name)
-    if one is None or other is None or None in (one.low, one.high, other.low, other.high):
+    mine, other = first.figure(name), second.figure(name)
+    if mine is None or other is None or None in (mine.low, mine.high, other.low, other.high):
         return None
-    assert one.low is not None and one.high is not None and other.low is not None and other.high is not None  # noqa: PT018
-    return other.high * times < one.low or one.high < other.low * times
+    assert mine.low is not None and mine.high is not None and other.low is not None and other.high is not None  # noqa: PT018
+    return other.high * times < mine.low or mine.high < other.low * times
 
 
 def _sentence(
@@ -195,40 +203,54 @@ def _sentence(
         word = "faster" if ratio < 1 else "slower"
         start = f"{who} is {_much(ratio)} {word}{step} than {first.key}"
     named = _named(terms)
-    said = ", ".join(f"{render(abs(row.difference_s), 's')} {_more(row)} {row.name}" for row in named)
-    start += f": {said}" if said else ""
-    return start + _yielded(first, second) if kind == "serving" else start
+    named_terms = ", ".join(f"{render(abs(row.difference_s), 's')} {_more(row)} {row.name}" for row in named)
+    if named_terms:
+        start += f": {named_terms}"
+    if kind == "serving":
+        return start + _yielded(first, second)
+    return start
 
 
 def _much(ratio: float) -> str:
     """Speed over speed: 12%, or 2.4x where it is more than twice."""
     speed = 1 / ratio if ratio < 1 else ratio
-    return f"{speed:.2g}x" if speed >= 2 else f"{speed - 1:.0%}" if speed >= 1.1 else f"{speed - 1:.1%}"
+    if speed >= 2:
+        return f"{speed:.2g}x"
+    if speed >= 1.1:
+        return f"{speed - 1:.0%}"
+    return f"{speed - 1:.1%}"
 
 
 def _more(row: records.TermDifference) -> str:
-    return "more" if row.difference_s > 0 else "less"
+    if row.difference_s > 0:
+        return "more"
+    return "less"
 
 
 def _named(terms: list[records.TermDifference]) -> list[records.TermDifference]:
     """The few terms that make up most of what differs."""
-    total, named, seen = sum(abs(row.difference_s) for row in terms), [], 0.0
+    total, named, explained = sum(abs(row.difference_s) for row in terms), [], 0.0
     for row in terms[:MOST_NAMED]:
-        if seen >= EXPLAINED * total or abs(row.difference_s) < 0.03 * total:
+        if explained >= EXPLAINED * total or abs(row.difference_s) < 0.03 * total:
             break
         named.append(row)
-        seen += abs(row.difference_s)
+        explained += abs(row.difference_s)
     return named
 
 
 def _yielded(first: records.Side, second: records.Side) -> str:
     """What the second makes of a chip against the first."""
-    one, other = first.figure(TOKENS), second.figure(TOKENS)
-    if one is None or other is None or not one.value or not other.value:
+    mine, other = first.figure(TOKENS), second.figure(TOKENS)
+    if mine is None or other is None or not mine.value or not other.value:
         return ""
-    ratio = other.value / one.value
-    many = "as many" if abs(ratio - 1) < SAME else f"{_much(ratio)} {'more' if ratio > 1 else 'fewer'}"
-    batches = f" (batches of {second.tokens:,.0f} and {first.tokens:,.0f})" if first.tokens != second.tokens else ""
+    ratio = other.value / mine.value
+    if abs(ratio - 1) < SAME:
+        many = "as many"
+    else:
+        many = f"{_much(ratio)} {'more' if ratio > 1 else 'fewer'}"
+    batches = ""
+    if first.tokens != second.tokens:
+        batches = f" (batches of {second.tokens:,.0f} and {first.tokens:,.0f})"
     return f"; {many} tokens/s a chip{batches}"
 
 
@@ -236,8 +258,6 @@ def _certain(beyond: bool | None, kind: str) -> str:
     what = "steps" if kind == "training" else "tokens/s"
     if beyond is None:
         return "."
-    return (
-        f". The error bands of their {what} lie apart: the difference is larger than the error."
-        if beyond
-        else f". The error bands of their {what} overlap: the order could be the other way round."
-    )
+    if beyond:
+        return f". The error bands of their {what} lie apart: the difference is larger than the error."
+    return f". The error bands of their {what} overlap: the order could be the other way round."

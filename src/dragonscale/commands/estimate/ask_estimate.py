@@ -17,12 +17,12 @@ from dragonscale.commands.questions.operations import EstimateQuestion
 from dragonscale.commands.record import Face, bind
 from dragonscale.listener import Listener
 
+# Tokens of a step where nobody has said how many, as `dscale explain train` takes them.
 STEP = "4Mi"
-"""Tokens of a step where nobody has said how many, as `dscale explain train` takes them."""
+# Of the memory of a slice, what the state of training may take for activations and buffers to fit beside it.
 STATE_PART = 0.75
-"""Of the memory of a slice, what the state of training may take for activations and buffers to fit beside it."""
+# The facts to take away first.
 KEYS = ("run", "fine-tuning", "decode")
-"""The facts to take away first."""
 
 
 def estimate_blocks(report: EstimateReport, _: bool) -> Sheet:
@@ -41,7 +41,8 @@ def estimate_blocks(report: EstimateReport, _: bool) -> Sheet:
     groups = list(dict.fromkeys(line.group for line in report.lines))
     tables = [_table(group, [line for line in report.lines if line.group == group]) for group in groups]
     blocks: list[Block] = [title, _summary(report), *tables, Prose(_legend(report), "dim")]
-    blocks += [Prose("\n".join(report.notes), "dim")] if report.notes else []
+    if report.notes:
+        blocks += [Prose("\n".join(report.notes), "dim")]
     return Sheet((*blocks, *next_command(report)))
 
 
@@ -65,23 +66,29 @@ def next_command(report: EstimateReport) -> list[Block]:
     if trains and ":" not in question.on:
         return []
     on = _where_it_trains(report, question.on) if trains else question.on
-    words = ["dscale", "train" if trains else "serve", shlex.quote(question.model), "--on", shlex.quote(on)]
+    parts = ["dscale", "train" if trains else "serve", shlex.quote(question.model), "--on", shlex.quote(on)]
     if trains:
-        words += ["--batch", STEP, "--seq", shlex.quote(question.seq)]
-        words += ["--tokens", shlex.quote(question.tokens)] if question.tokens not in ("", "chinchilla") else []
-        words += ["--price", shlex.quote(question.price)] if question.price else []
-        return [NextStep(" ".join(words), f"Next, a plan (for steps of {STEP} tokens):")]
-    words += ["--prompt", shlex.quote(question.prompt)] if question.prompt else []
-    words += ["--price", shlex.quote(question.price)] if question.price else []
-    return [NextStep(" ".join(words), "Next, how to serve it there:")]
+        parts += ["--batch", STEP, "--seq", shlex.quote(question.seq)]
+        if question.tokens not in ("", "chinchilla"):
+            parts += ["--tokens", shlex.quote(question.tokens)]
+        if question.price:
+            parts += ["--price", shlex.quote(question.price)]
+        return [NextStep(" ".join(parts), f"Next, a plan (for steps of {STEP} tokens):")]
+    if question.prompt:
+        parts += ["--prompt", shlex.quote(question.prompt)]
+    if question.price:
+        parts += ["--price", shlex.quote(question.price)]
+    return [NextStep(" ".join(parts), "Next, how to serve it there:")]
 
 
 def _summary(report: EstimateReport) -> Facts:
     lines = []
     for label, wanted in _table_of("summary.toml").items():
-        told = [_run_flops(report)] if label == "run" else []
-        told += [words.format(line.shown) for name, words in wanted.items() if (line := report.find(name)) is not None]
-        lines.append((label, ", ".join(filter(None, told)), "key" if label in KEYS else ""))
+        texts = [_run_flops(report)] if label == "run" else []
+        texts += [
+            template.format(line.shown) for name, template in wanted.items() if (line := report.find(name)) is not None
+        ]
+        lines.append((label, ", ".join(filter(None, texts)), "key" if label in KEYS else ""))
     return facts(*lines)
 
 
@@ -97,10 +104,10 @@ def _run_flops(report: EstimateReport) -> str:
     if attention is None:
         return f"{dense.shown} (6ND)"
     whole = replace(dense, value=dense.value + attention.value).shown
-    own, time = dense.shown.removesuffix(" FLOP"), report.find("run time")
+    dense_text, time = dense.shown.removesuffix(" FLOP"), report.find("run time")
     if time is not None:  # what a calculation by hand gives
-        own += f", {replace(time, value=time.value / (1 + attention.value / dense.value)).shown} alone,"
-    return f"{whole} (6ND {own} and attention at {report.letters['T']:,.0f} tokens)"
+        dense_text += f", {replace(time, value=time.value / (1 + attention.value / dense.value)).shown} alone,"
+    return f"{whole} (6ND {dense_text} and attention at {report.letters['T']:,.0f} tokens)"
 
 
 def _table(group: str, lines: list[EstimateLine]) -> Grid:
@@ -116,7 +123,9 @@ def _table(group: str, lines: list[EstimateLine]) -> Grid:
 def _worked(line: EstimateLine) -> str:
     """The formula, and what it is with its numbers; with dots and gaps, where a line may break."""
     texts = [text.replace("*", "·").replace("/", " / ") for text in (line.formula, line.numbers)]
-    return texts[0] if line.formula == line.numbers else " = ".join(texts)
+    if line.formula == line.numbers:
+        return texts[0]
+    return " = ".join(texts)
 
 
 def _legend(report: EstimateReport) -> str:
@@ -147,7 +156,10 @@ def answer(asked: EstimateAsked) -> EstimateReport:
             lines.write_serving(asked, paper)
     if asked.question.lora_rank is not None:
         lines.write_finetuning(asked, paper)
-    where = str(asked.piece) if asked.piece is not None else asked.chip.name if asked.chip is not None else ""
+    if asked.piece is not None:
+        where = str(asked.piece)
+    else:
+        where = asked.chip.name if asked.chip is not None else ""
     sizes = asked.total, asked.active, asked.tokens, asked.seq, asked.context, asked.mfu
     letters, weights = dict(paper.letters.values), asked.question.weights
     report = EstimateReport(asked.name, where, *sizes, paper.lines, letters, [], weights)

@@ -38,19 +38,19 @@ from dragonscale.training.advice.budget import chinchilla_tokens
 
 TRAINING_MEMORY = "training memory"
 MOMENTS = ("fp32", "fp32")
+# By bytes a parameter: the format of the weights, and of what there is beside two fp32 moments (master weights,
+# gradients).
 STATES: dict[int, tuple[str, tuple[str, ...]]] = {
     10: ("bf16", ()),
     16: ("bf16", ("fp32", "bf16")),
     18: ("bf16", ("fp32", "fp32")),
 }
-"""By bytes a parameter: the format of the weights, and of what there is beside two fp32 moments
-(master weights, gradients)."""
 SAID = (
     "State for a parameter: 10 bytes are bf16 weights and fp32 moments of Adam; 16 add bf16 gradients and an fp32 "
     "master copy (or are fp32 weights, gradients and moments); 18 have fp32 gradients beside the master copy."
 )
+# The convention that chips are counted by.
 STATE = 16
-"""The convention that chips are counted by."""
 KEPT = {"no recompute": "none", "selective recompute": "selective", "full recompute": "block"}
 
 
@@ -87,16 +87,16 @@ def write_state(asked: EstimateAsked, paper: Paper) -> None:
     """What training must hold, and the fewest chips that do."""
     paper.group = TRAINING_MEMORY
     total, _ = letters_of(asked, paper)
-    held: dict[int, float] = {}
+    sizes: dict[int, float] = {}
     for each, (weights, more) in STATES.items():
         size = state_bytes(total, weights, MOMENTS, *more)
-        held[each] = paper.write(f"state, {each} bytes a parameter", size, "bytes")
+        sizes[each] = paper.write(f"state, {each} bytes a parameter", size, "bytes")
     if asked.model is not None:
         for name, policy in KEPT.items():
             read = functools.partial(activation_bytes, work=Workload(1, 1, 1), policy=policy)
             paper.count(f"activations a token, {name}", "bytes", policy, read, blocks=True)
     if asked.chip is not None:
-        state = paper.let("state", held[STATE])
+        state = paper.let("state", sizes[STATE])
         paper.write(
             f"fewest chips for {STATE} bytes a parameter", chips_to_hold(held_by(asked.chip, paper), state), "count"
         )
@@ -115,7 +115,9 @@ def letters_of(asked: EstimateAsked, paper: Paper) -> tuple[Any, Any]:
 
 def chips_of(asked: EstimateAsked, paper: Paper) -> Any:
     """The chips of the slice."""
-    return 1 if asked.piece is None else paper.let("chips", asked.piece.chips)
+    if asked.piece is None:
+        return 1
+    return paper.let("chips", asked.piece.chips)
 
 
 def peak_of(asked: EstimateAsked, paper: Paper) -> Any:
@@ -150,22 +152,22 @@ def write_finetuning(asked: EstimateAsked, paper: Paper) -> None:
     total, _ = letters_of(asked, paper)
     blocks, rank = asked.model.program().sections[1:-1], paper.let("rank", asked.question.lora_rank)
     weights, more = STATES[STATE]
-    held = {"full": paper.write("full: 16 bytes a parameter", state_bytes(total, weights, MOMENTS, *more), "bytes")}
+    sizes = {"full": paper.write("full: 16 bytes a parameter", state_bytes(total, weights, MOMENTS, *more), "bytes")}
     adapters = functools.partial(adapter_parameters, rank=rank)
 
-    def in_attention(every: Sequence[Section]) -> Parts:
-        return {"attention": adapters(every).get("attention", 0)}
+    def in_attention(sections: Sequence[Section]) -> Parts:
+        return {"attention": adapters(sections).get("attention", 0)}
 
     paper.count("LoRA parameters, attention only", "count", "lora", in_attention, blocks=True)
     many = paper.count("LoRA parameters, all matmuls", "count", "lora", adapters, blocks=True)
     trained = state_bytes(paper.let("P_lora", many), weights, MOMENTS, *more)
-    held["LoRA"] = paper.write("LoRA: bf16 weights, adapters", state_bytes(total, "bf16", ()) + trained, "bytes")
+    sizes["LoRA"] = paper.write("LoRA: bf16 weights, adapters", state_bytes(total, "bf16", ()) + trained, "bytes")
     narrow = paper.let("P_4bit", float(adapted_parameters(blocks)))
     frozen = narrow * FORMATS[format_name("int4")].weight + state_bytes(total - narrow, "bf16", ())
-    held["QLoRA"] = paper.write("QLoRA: 4-bit weights, adapters", frozen + trained, "bytes")
+    sizes["QLoRA"] = paper.write("QLoRA: 4-bit weights, adapters", frozen + trained, "bytes")
     if asked.chip is not None:
         chip = held_by(asked.chip, paper)
-        for name, size in held.items():
+        for name, size in sizes.items():
             paper.write(f"fewest chips, {name}", chips_to_hold(chip, paper.let(f"held_{name}", size)), "count")
 
 
@@ -175,10 +177,10 @@ def write_finetuning(asked: EstimateAsked, paper: Paper) -> None:
 # serve` puts these in.
 
 
+# The formats of weights; block-scaled ones count their scales.
 WEIGHT_FORMATS = ("bf16", "fp8", "int8", "int4", "mxfp4", "nvfp4")
-"""The formats of weights; block-scaled ones count their scales."""
+# Sequences that reach every expert of any model.
 LARGE = 1e12
-"""Sequences that reach every expert of any model."""
 
 
 def write_weights(asked: EstimateAsked, paper: Paper) -> None:
@@ -193,8 +195,8 @@ def write_weights(asked: EstimateAsked, paper: Paper) -> None:
             used = functools.partial(parameters, active=True)
             paper.count("parameters that a token uses", "count", "P_active", used)
         total, _ = letters_of(asked, paper)
-    every = (*WEIGHT_FORMATS, *(one for one in [asked.question.weights] if one not in WEIGHT_FORMATS))
-    for dtype in every:
+    formats = (*WEIGHT_FORMATS, *(dtype for dtype in [asked.question.weights] if dtype not in WEIGHT_FORMATS))
+    for dtype in formats:
         paper.write(f"weights in {dtype}", state_bytes(total, dtype, ()), "bytes")
     if asked.model is not None and asked.model.weight_dtypes:
         _write_published(asked.model, paper)
@@ -216,9 +218,9 @@ def write_cache(asked: EstimateAsked, paper: Paper) -> None:
         return
     paper.group = "KV cache"
     dtype = asked.question.kv_dtype
-    paper.count("KV bytes a token", "bytes", "kv", lambda every: {"token": cache_growth(every, dtype)})
+    paper.count("KV bytes a token", "bytes", "kv", lambda sections: {"token": cache_growth(sections, dtype)})
     context = paper.let("context", asked.context)
-    paper.count("KV bytes a sequence", "bytes", "cache", lambda every: cache_bytes(every, context, dtype))
+    paper.count("KV bytes a sequence", "bytes", "cache", lambda sections: cache_bytes(sections, context, dtype))
 
 
 def write_serving(asked: EstimateAsked, paper: Paper) -> None:
@@ -233,13 +235,16 @@ def write_serving(asked: EstimateAsked, paper: Paper) -> None:
     rates = Rates({("matrix", asked.question.dtype): peak_of(asked, paper)}, {"hbm": _width(asked.chip, paper)})
     _write_step(asked, paper, "", asked.batch, (cache, chips, rates))
     active = letters_of(asked, paper)[1]
-    sparse = paper.let("P_all", _all_loaded(asked)) / active if asked.sparse else 1
+    if asked.sparse:
+        sparse = paper.let("P_all", _all_loaded(asked)) / active
+    else:
+        sparse = 1
     formats = {"weights": asked.question.weights, "compute": asked.question.dtype}
     paper.write("batch that is compute-bound", decode_floor.critical_batch(rates, sparsity=sparse, **formats), "count")
     if cache:
-        most = paper.write("largest batch", largest_batch(chips * chip.hbm.capacity, weights, cache), "count")
-        if most > asked.batch:
-            _write_step(asked, paper, "largest batch: ", most, (cache, chips, rates))
+        largest = paper.write("largest batch", largest_batch(chips * chip.hbm.capacity, weights, cache), "count")
+        if largest > asked.batch:
+            _write_step(asked, paper, "largest batch: ", largest, (cache, chips, rates))
         _write_plateau(asked, paper, cache, rates)
     _write_prefill(asked, paper, active, chips)
 
@@ -272,15 +277,19 @@ def loaded(sections: Iterable[Section], batch: Number) -> dict[str, Number]:
 
 def _all_loaded(asked: EstimateAsked) -> float:
     """Parameters that a large batch reads."""
-    return asked.total if asked.model is None else float(sum(loaded(asked.model.program().sections, LARGE).values()))
+    if asked.model is None:
+        return asked.total
+    return float(sum(loaded(asked.model.program().sections, LARGE).values()))
 
 
 def _cache(asked: EstimateAsked, paper: Paper) -> Any:
     """Bytes that a sequence keeps; 0 where no architecture is known."""
     if asked.model is None:
         return 0
-    kept = sum(cache_bytes(asked.model.program(), asked.context, asked.question.kv_dtype).values())
-    return paper.let("cache", float(kept)) if kept else 0
+    cached = sum(cache_bytes(asked.model.program(), asked.context, asked.question.kv_dtype).values())
+    if cached:
+        return paper.let("cache", float(cached))
+    return 0
 
 
 def _width(chip: Chip, paper: Paper) -> Any:
@@ -294,7 +303,7 @@ def _write_step(asked: EstimateAsked, paper: Paper, where: str, size: float, mac
     read = active
     if asked.model is not None and asked.sparse:
         name = f"{where}parameters that a step reads"
-        size = paper.count(name, "count", f"read{mark}", lambda every: loaded(every, batch))
+        size = paper.count(name, "count", f"read{mark}", lambda sections: loaded(sections, batch))
         read = paper.let(f"P_read{mark}", size)
     elif asked.sparse:
         read = letters_of(asked, paper)[0]

@@ -100,7 +100,9 @@ class NamedTargets:
         """The kind of plans that the targets run; empty where only a launcher is named."""
         if self.load is not None:
             return "serving"
-        return "" if self.software is None else self.software.kind
+        if self.software is None:
+            return ""
+        return self.software.kind
 
 
 def ask(question: ExportQuestion, listener: Listener) -> ExportReport:
@@ -110,7 +112,10 @@ def ask(question: ExportQuestion, listener: Listener) -> ExportReport:
     for text in plan.notes:
         listener.note(text)
     software = targets.software or _software_of(plan, targets.load)
-    judge = judged_training if plan.kind == "training" else judged_serving
+    if plan.kind == "training":
+        judge = judged_training
+    else:
+        judge = judged_serving
     judged = judge(question, plan, software, None)
     if targets.load is not None:
         output: WrittenFiles = write_load(targets.load, judged.run, software)  # pyright: ignore[reportArgumentType]
@@ -153,7 +158,9 @@ def launched(run: Run, software: Target, launcher: Target | None, output: Writte
         return output
     module = starts(launcher or target_named("shell"))
     files = module.launch(run, software, output)
-    return replace(output, files=files) if module.HOLDS_FILES else output.plus(files)
+    if module.HOLDS_FILES:
+        return replace(output, files=files)
+    return output.plus(files)
 
 
 def _report(judged: JudgedPlan, software: Target, targets: NamedTargets, output: WrittenFiles) -> ExportReport:
@@ -174,6 +181,7 @@ def _report(judged: JudgedPlan, software: Target, targets: NamedTargets, output:
         expected=list(run.expected),
         differences=[DifferenceRow(row.setting, row.planned, row.instead, row.why) for row in output.differences],
         notes=list(output.notes),
+        written=[],
         **judged.numbers,
     )
 
@@ -188,7 +196,10 @@ def named_targets(text: str) -> NamedTargets:
     by_kind: dict[str, Target] = {}
     for name in filter(None, map(str.strip, text.split(","))):
         target = target_named(name)
-        kind = "software" if target.kind in ("training", "serving") else target.kind
+        if target.kind in ("training", "serving"):
+            kind = "software"
+        else:
+            kind = target.kind
         if kind in by_kind:
             raise InputError(
                 f"--to names {by_kind[kind].name} and {target.name}; one of a kind can be written at a time."
@@ -206,14 +217,20 @@ def named_targets(text: str) -> NamedTargets:
 def _software_of(plan: GivenPlan, load: Target | None) -> Target:
     """The software that a plan is for, where only a launcher or a load test was named; a load test of an engine means
     that engine."""
-    name = plan.file.stack if isinstance(plan.file, TrainingFile) else plan.file.engine
+    if isinstance(plan.file, TrainingFile):
+        name = plan.file.stack
+    else:
+        name = plan.file.engine
     software = software_for(name, plan.kind) if name else None
     if software is not None:
         return software
     if load is not None and not name:
         return target_named(load.runs[0])
     options = ", ".join(target.name for target in of_kind(plan.kind))
-    why = f"is made for {name}, which no target runs" if name else "does not say its software"
+    if name:
+        why = f"is made for {name}, which no target runs"
+    else:
+        why = "does not say its software"
     raise InputError(f"The plan {shorten(plan.text)} {why}; name one: --to {options}.")
 
 

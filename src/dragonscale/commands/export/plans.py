@@ -43,13 +43,19 @@ def given_plan(question: ExportQuestion, kind: str) -> GivenPlan:
         raise InputError("Say which plan to export: a file that train or serve --save wrote, or settings such as tp8.")
     if is_foreign(text):
         plan = read_plan(text, Given(written(question.model), written(question.on)))
-        plan_kind = "training" if isinstance(plan.file, TrainingFile) else "serving"
+        if isinstance(plan.file, TrainingFile):
+            plan_kind = "training"
+        else:
+            plan_kind = "serving"
         _check_kind(plan_kind, kind, text)
         return GivenPlan(plan_kind, plan.file, text, (f"Read as a plan of {plan.target}.", *plan.notes))
     if as_path(text) is not None or text.endswith(".toml"):
         plan_kind = kind_of(text)
         _check_kind(plan_kind, kind, text)
-        file = load_training_file(text) if plan_kind == "training" else load_serving_plan(text)
+        if plan_kind == "training":
+            file = load_training_file(text)
+        else:
+            file = load_serving_plan(text)
         return GivenPlan(plan_kind, file, text)
     # settings alone are of the kind that the target or the other flags are of
     if (kind or ("serving" if question.engine or question.prompt else "training")) == "serving":
@@ -64,7 +70,9 @@ def kind_of(path: str) -> str:
         return "training"
     settings = table.get("plan", table)
     formats = isinstance(settings, dict) and not {"kv", "weights", "spread"}.isdisjoint(settings)
-    return "serving" if formats or not SERVING_ONLY.isdisjoint(table) else "training"
+    if formats or not SERVING_ONLY.isdisjoint(table):
+        return "serving"
+    return "training"
 
 
 def _check_kind(plan_kind: str, kind: str, text: str) -> None:

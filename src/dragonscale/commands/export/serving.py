@@ -140,13 +140,18 @@ def overload(config: ConfigReport, file: SavedPlan, rate: float | None) -> list[
     if rate is None or file.prefill.slice or rate <= served:
         return []
     needed = math.ceil(rate / config.requests_per_s)
-    who = "1 replica of it serves" if replicas == 1 else f"{replicas} replicas of it serve"
+    if replicas == 1:
+        who = "1 replica of it serves"
+    else:
+        who = f"{replicas} replicas of it serve"
     return [f"{rate:g} requests/s come and {who} {served:.3g}/s: the queue grows without end; {needed} replicas hold."]
 
 
 def _instead(config: ConfigReport, as_run: ConfigReport) -> list[str]:
     """What differs in time and memory, where the engine runs another plan; nothing where nothing does."""
-    slowdown = as_run.tpot_s / config.tpot_s - 1 if config.tpot_s else 0.0
+    slowdown = 0.0
+    if config.tpot_s:
+        slowdown = as_run.tpot_s / config.tpot_s - 1
     if abs(slowdown) < MIN_SLOWDOWN and abs(as_run.hbm_bytes - config.hbm_bytes) < MIN_BYTES:
         return []
     tpot, memory = render(as_run.tpot_s, "s"), render(as_run.hbm_bytes, "bytes")
@@ -195,7 +200,10 @@ def _with_flags(file: SavedPlan, question: ExportQuestion) -> SavedPlan:
         for name in ("longest", "use_case", "users", "turn_prompt", "turn_output", "router"):
             traffic[name] = getattr(SavedTraffic(), name)
     rate = question.rate.strip() or file.traffic.rate
-    batch = parse_count(question.batch.removesuffix("seq"), "the batch") if question.batch.strip() else file.batch
+    if question.batch.strip():
+        batch = parse_count(question.batch.removesuffix("seq"), "the batch")
+    else:
+        batch = file.batch
     return replace(
         file,
         model=model,

@@ -49,6 +49,8 @@ def judged_training(
         raise Infeasible(f"{target.title} is written for training every weight, and not {file.method}; take {others}.")
     stack = stack_for(target, spelt_stack(question.stack) or file.stack)
     asked, row = _judged(question, file, stack, target)
+    assert asked.plan is not None
+    assert asked.piece is not None
     file = replace(
         file,
         plan=effective(asked.plan),
@@ -79,10 +81,10 @@ def _judged(question: ExportQuestion, file: TrainingFile, stack: str, target: Ta
     """A plan judged under a stack; refused where it does not run, unless that is forced."""
     train_question = _question(question, file, stack)
     report = ask_train(train_question, Listener())
-    row = report.plans[0]
+    asked, row = report.asked, report.plans[0]
     if not row.feasible and not question.force:
-        raise _refused(report.asked, effective(report.asked.plan), target, row, train_question)
-    return report.asked, row
+        raise _refused(asked, effective(asked.plan), target, row, train_question)
+    return asked, row
 
 
 def _question(question: ExportQuestion, file: TrainingFile, stack: str) -> TrainQuestion:
@@ -110,7 +112,10 @@ def _question(question: ExportQuestion, file: TrainingFile, stack: str) -> Train
 def _refused(asked: TrainAsked, plan: Plan, target: Target, row: PlanReport, question: TrainQuestion) -> Infeasible:
     """Why a plan does not run, with the nearest that does: another batch, one change of the plan, or what is
     recommended."""
-    who = f"{target.title} cannot run" if row.illegal else f"{asked.piece} does not run"
+    if row.illegal:
+        who = f"{target.title} cannot run"
+    else:
+        who = f"{asked.piece} does not run"
     why = "; ".join(row.illegal or row.problems).removesuffix("; take --stack auto")
     sequences = plan.replicas * plan.microbatch  # of one pass of all replicas, which must divide the batch
     if asked.sequences % sequences:
@@ -129,7 +134,9 @@ def _nearest_that_runs(asked: TrainAsked, plan: Plan, question: TrainQuestion) -
         if single_report(job, neighbour, None, False).plans[0].feasible:
             return neighbour
     best = ask_train(replace(question, plan="", alone=False, top=1), Listener()).best
-    return None if best is None else best.plan
+    if best is None:
+        return None
+    return best.plan
 
 
 def expectation(row: PlanReport, target: Target) -> str:

@@ -89,7 +89,10 @@ def _dumps(text: str, module: str, listener: Listener) -> list[HloDump]:
     if "\n" in text or "HloModule" in text or "{" in text:
         return read_dumps(text)
     close = nearest(text, (*TOPICS, EXAMPLE))
-    hint = f"did you mean {close!r}?" if close else f"topics are {', '.join(TOPICS)}, and there is an {EXAMPLE}."
+    if close:
+        hint = f"did you mean {close!r}?"
+    else:
+        hint = f"topics are {', '.join(TOPICS)}, and there is an {EXAMPLE}."
     raise InputError(f"{shorten(text)} is no file, no HLO and no topic; {hint}")
 
 
@@ -98,7 +101,9 @@ def _existing_path(text: str) -> Path | None:
     if len(text) >= _MAX_PATH or "\n" in text or "\0" in text:
         return None
     try:
-        return Path(text) if Path(text).exists() else None
+        if Path(text).exists():
+            return Path(text)
+        return None
     except OSError:  # longer than a name may be
         return None
 

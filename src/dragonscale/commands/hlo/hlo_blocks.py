@@ -27,7 +27,9 @@ def joined(sizes: list[int] | list[int | str]) -> str:
 def exact(size: float) -> str:
     """Bytes as they are, followed by the rounded figure."""
     rounded = amount(size, "bytes")
-    return f"{size:,.0f} B ({rounded})" if size >= 1000 and size == int(size) else rounded
+    if size >= 1000 and size == int(size):
+        return f"{size:,.0f} B ({rounded})"
+    return rounded
 
 
 def layout_rows(array: ArrayFacts) -> list[tuple[str, str]]:
@@ -36,7 +38,10 @@ def layout_rows(array: ArrayFacts) -> list[tuple[str, str]]:
     if array.expansion > 1:
         padded = f"{joined(array.padded)}, {array.expansion:.4g}x the memory"
         size += f", {exact(array.padded_bytes)} with padding"
-    space = f", S({array.memory_space})" if array.memory_space else ", as no S(…) is written"
+    if array.memory_space:
+        space = f", S({array.memory_space})"
+    else:
+        space = ", as no S(…) is written"
     return [
         ("elements", f"{array.elements:,} of {array.dtype}, {size}"),
         ("in memory", f"{joined(array.physical)}, major to minor"),
@@ -105,7 +110,9 @@ def _operand_text(operand: Operand) -> str:
     'x'
     """
     arrays = ", ".join(f"{_shape(array.dtype, array.shape)} in {array.memory}" for array in operand.arrays)
-    return f"{operand.name}: {arrays}" if arrays else operand.name
+    if arrays:
+        return f"{operand.name}: {arrays}"
+    return operand.name
 
 
 def _shape(dtype: str, sizes: Any) -> str:
@@ -140,7 +147,10 @@ def _work_rows(report: HloOp) -> list[tuple[str, str]]:
         rows.append(("sends", f"{exact(report.wire_bytes)} from each device"))
     if report.group:
         group = report.group
-        stride = f", {group.stride} apart" if group.stride and group.stride > 1 else ""
+        if group.stride and group.stride > 1:
+            stride = f", {group.stride} apart"
+        else:
+            stride = ""
         count = f"{group.groups:,} group{'s' * (group.groups > 1)} of {group.degree}"
         rows.append(("devices", f"{count}{stride}, at least {group.at_least} devices"))
     if report.trips is not None:
@@ -183,15 +193,15 @@ def program_blocks(report: HloModuleReport, detail: bool) -> Sheet:
         without = () if report.chip else ("at best",)
         blocks.append(grid("hlo-kinds", report.kinds, own={"kind": _kind}, without=without))
     if report.collectives:
-        own = {"collective": _kind, "devices": lambda row: _count(row.degree)}
-        blocks.append(grid("hlo-collectives", report.collectives, own=own))
+        columns = {"collective": _kind, "devices": lambda row: _count(row.degree)}
+        blocks.append(grid("hlo-collectives", report.collectives, own=columns))
     blocks += _patterns(report)
     if report.loops:
-        own = {"turns": lambda row: _count(row.trips), "in all": lambda row: _count(row.times)}
-        blocks.append(grid("hlo-loops", report.loops[:_MAX_LOOPS], own=own))
-    known = [parameter for parameter in report.parameters if parameter.whole]
-    if known and (detail or any(parameter.ways for parameter in report.parameters)):
-        blocks.append(_parameters(known, detail))
+        columns = {"turns": lambda row: _count(row.trips), "in all": lambda row: _count(row.times)}
+        blocks.append(grid("hlo-loops", report.loops[:_MAX_LOOPS], own=columns))
+    parameters = [parameter for parameter in report.parameters if parameter.whole]
+    if parameters and (detail or any(parameter.ways for parameter in report.parameters)):
+        blocks.append(_parameters(parameters, detail))
     if report.unknown:
         blocks.append(Prose(f"The text does not say: {'; '.join(report.unknown)}.", "dim"))
     return Sheet(tuple(blocks))
@@ -240,7 +250,9 @@ def _ops(report: HloModuleReport) -> Grid:
     """The ops that matter most."""
     shown = report.ops[: report.listed]
     rest = len(report.ops) - len(shown)
-    foot = f"{rest:,} more ops: `--top N` lists more, `--json` all." if rest > 0 else ""
+    foot = ""
+    if rest > 0:
+        foot = f"{rest:,} more ops: `--top N` lists more, `--json` all."
     without: list[str] = []
     if not report.chip:
         without += ["at best", "bound by"]
@@ -263,7 +275,9 @@ def _with_dashes(kind: str) -> str:
 
 
 def _count(count: int | None) -> str:
-    return "?" if count is None else f"{count:,}"
+    if count is None:
+        return "?"
+    return f"{count:,}"
 
 
 def _patterns(report: HloModuleReport) -> list[Block]:
@@ -284,10 +298,12 @@ def _patterns(report: HloModuleReport) -> list[Block]:
 def _parameters(parameters: list[Any], detail: bool) -> Grid:
     """Arguments as a device holds them and as they are globally."""
     shown = parameters if detail else parameters[:_MAX_LISTED]
-    own = {
+    columns = {
         "on a device": lambda row: _shape(row.dtype, row.local),
         "whole": lambda row: _shape(row.dtype, row.whole),
         "split": lambda row: " x ".join(map(str, row.ways)),
     }
-    foot = f"{len(parameters) - len(shown)} more: `--explain` lists all." if len(shown) < len(parameters) else ""
-    return grid("hlo-parameters", shown, foot=foot, own=own)
+    foot = ""
+    if len(shown) < len(parameters):
+        foot = f"{len(parameters) - len(shown)} more: `--explain` lists all."
+    return grid("hlo-parameters", shown, foot=foot, own=columns)

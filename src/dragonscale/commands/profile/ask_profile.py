@@ -40,7 +40,9 @@ def analysed(asked: ProfileAsked, recording: Recording) -> ProfileReport:
 
 def planned_step(asked: ProfileAsked) -> ExpectedStep | None:
     """The plan's step; None where no plan was given."""
-    return None if asked.request is None else expected_step(asked.request, asked.stack, asked.engine)
+    if asked.request is None:
+        return None
+    return expected_step(asked.request, asked.stack, asked.engine)
 
 
 def save_trace(report: ProfileReport, path: str) -> str:
@@ -48,7 +50,9 @@ def save_trace(report: ProfileReport, path: str) -> str:
     step = shown_step(report.analysis)
     if step is None:
         raise InputError("A profile in which nothing was timed has no timeline.")
-    planned = planned_step(report.asked) if isinstance(report.asked, ProfileAsked) else None
+    planned = None
+    if isinstance(report.asked, ProfileAsked):
+        planned = planned_step(report.asked)
     content = json.dumps(profile_trace(report.analysis, step, planned), separators=(",", ":")).encode()
     # without a time of writing in it, equal traces are equal files
     write_file(path, gzip.compress(content, mtime=0) if path.endswith(".gz") else content, "The trace")

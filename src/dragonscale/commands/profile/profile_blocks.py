@@ -31,9 +31,11 @@ def profile_blocks(report: ProfileReport, detail: bool) -> sheet.Sheet:
         _ops(report, detail),
         _grid("by_device", report.by_device) if detail else None,
         _grid("steps", report.steps.steps[:STEPS]) if detail and len(report.steps.steps) > 1 else None,
-        sheet.Prose("\n".join((*report.unknown, *(one for one in report.notes if one not in _first(report)))), "dim"),
+        sheet.Prose(
+            "\n".join((*report.unknown, *(block for block in report.notes if block not in _first(report)))), "dim"
+        ),
     ]
-    return sheet.Sheet(tuple(one for one in blocks if one is not None and one != sheet.Prose("", "dim")))
+    return sheet.Sheet(tuple(block for block in blocks if block is not None and block != sheet.Prose("", "dim")))
 
 
 def _first(report: ProfileReport) -> tuple[str, ...]:
@@ -43,7 +45,10 @@ def _first(report: ProfileReport) -> tuple[str, ...]:
 
 def _title(report: ProfileReport) -> str:
     device = report.device or "no device"
-    count = f"{report.devices} x {device}" if report.devices > 1 else device
+    if report.devices > 1:
+        count = f"{report.devices} x {device}"
+    else:
+        count = device
     if report.static:
         return f"A program that was not timed, at the rates of {report.chip or 'no known chip'}"
     return f"A profile of {count}" + (f", by {report.software}" if report.software else "")
@@ -68,12 +73,15 @@ def _summary(report: ProfileReport) -> sheet.Facts:
     planned = ""
     if report.planned_step_s:
         ratio = report.step_s / report.planned_step_s
-        took = "which is not what was recorded" if report.differs else f"the step took {ratio:.2f} times that"
+        if report.differs:
+            took = "which is not what was recorded"
+        else:
+            took = f"the step took {ratio:.2f} times that"
         planned = f"{render(report.planned_step_s, 's')} expected of {report.plan}: {took}"
     parts = report.attributed_section - report.guessed_section
-    known = f"{report.attributed_kind:.1%} of device time by kind, {parts:.1%} by part of the model"
+    attributed = f"{report.attributed_kind:.1%} of device time by kind, {parts:.1%} by part of the model"
     if report.guessed_section:
-        known += f"; of {report.guessed_section:.1%} the part is a guess from the order of kernels"
+        attributed += f"; of {report.guessed_section:.1%} the part is a guess from the order of kernels"
     return sheet.facts(
         ("step", middle, "key"),
         ("steps by", steps.found_by),
@@ -83,7 +91,7 @@ def _summary(report: ProfileReport) -> sheet.Facts:
         ("bound", _bounded(report)),
         _sizes(report),
         _memory(report),
-        ("known", known),
+        ("known", attributed),
     )
 
 
@@ -92,7 +100,9 @@ def _flops(report: ProfileReport) -> tuple[str, str]:
     parts = [f"{name} {rate:.1%}" for name, rate in rates.items() if rate is not None]
     if report.computed_flops:
         halved = report.computed_flops < 0.999 * (report.matmul_flops or 0.0)
-        half = " (of causal attention the half that is computed)" if halved else ""
+        half = ""
+        if halved:
+            half = " (of causal attention the half that is computed)"
         parts.append(f"{render(report.computed_flops, 'FLOP')} of matmuls and attention on a device{half}")
     return "compute", ", ".join(parts)
 
@@ -104,8 +114,10 @@ def _bounded(report: ProfileReport) -> str:
         word = group.bound_by or "not known"
         time[word] = time.get(word, 0.0) + group.exposed_s
     order = sorted((word for word in time if time[word] > 0.02 * report.step_s), key=lambda word: -time[word])
-    told = [f"{time[word] / report.step_s:.0%} {_words()['bounds'].get(word, word)}" for word in order if report.step_s]
-    return ", ".join(told)
+    parts = [
+        f"{time[word] / report.step_s:.0%} {_words()['bounds'].get(word, word)}" for word in order if report.step_s
+    ]
+    return ", ".join(parts)
 
 
 def _idle(report: ProfileReport) -> float:
@@ -113,17 +125,19 @@ def _idle(report: ProfileReport) -> float:
 
 
 def _sizes(report: ProfileReport) -> tuple[str, str]:
-    told = ", ".join(f"{name} {value:,.0f}" for name, value in report.sizes.items())
-    return "sizes", f"{told} (from the shapes of its matmuls)" if told else ""
+    sizes = ", ".join(f"{name} {value:,.0f}" for name, value in report.sizes.items())
+    return "sizes", f"{sizes} (from the shapes of its matmuls)" if sizes else ""
 
 
 def _memory(report: ProfileReport) -> tuple[str, str]:
     if not report.memory:
         return "memory", ""
-    most = max(report.memory, key=lambda one: one.peak_bytes)
-    room = f" of {render(most.capacity_bytes, 'bytes')}" if most.capacity_bytes else ""
-    peak, when = render(most.peak_bytes, "bytes"), render(most.peak_at_s, "s")
-    return "memory", f"{peak}{room} at the peak, {when} into the recording"
+    fullest = max(report.memory, key=lambda use: use.peak_bytes)
+    capacity = ""
+    if fullest.capacity_bytes:
+        capacity = f" of {render(fullest.capacity_bytes, 'bytes')}"
+    peak, when = render(fullest.peak_bytes, "bytes"), render(fullest.peak_at_s, "s")
+    return "memory", f"{peak}{capacity} at the peak, {when} into the recording"
 
 
 def _bar(report: ProfileReport) -> sheet.StackedBar:
@@ -144,17 +158,24 @@ def _savings(report: ProfileReport) -> sheet.Grid | None:
     for saving in report.savings:
         share = f"{saving.seconds / report.step_s:.0%}"
         rows.append((sheet.amount(saving.seconds, "s"), share, _said(saving.what, saving.why)))
-    numbers = (sheet.Column(name, right=True) for name in ("saves up to", "of step"))
-    return sheet.table([*numbers, sheet.Column("what to look at", wrap=True)], rows)
+    columns = (sheet.Column(name, right=True) for name in ("saves up to", "of step"))
+    return sheet.table([*columns, sheet.Column("what to look at", wrap=True)], rows)
 
 
 def _said(what: str, why: str) -> str:
     """A finding and what to do about it, as sentences."""
-    first = what[:1].upper() + what[1:] if what.split()[0].strip(",:").isalpha() else what  # not the name of a program
-    return f"{first}. {why[:1].upper()}{why[1:]}." if why else f"{first}."
+    # not the name of a program
+    if what.split()[0].strip(",:").isalpha():
+        first = what[:1].upper() + what[1:]
+    else:
+        first = what
+    if why:
+        return f"{first}. {why[:1].upper()}{why[1:]}."
+    return f"{first}."
 
 
 GROUPS, OPS, LINES, STEPS = 14, 10, 12, 40
+# How a cell is shown, by the forms of `blocks.toml`.
 _FORMS: dict[str, Callable[[Any], str]] = {
     "word": lambda value: value or "–",
     "kind": lambda value: value.replace("_", "-") or "–",
@@ -171,7 +192,6 @@ _FORMS: dict[str, Callable[[Any], str]] = {
     "device": lambda time: f"{time.device} {time.name}",
     "line": lambda line: _line_name(line),
 }
-"""How a cell is shown, by the forms of `blocks.toml`."""
 _FLUSH_RIGHT = ("1%", "0%", "times", "rate", "more")
 
 
@@ -182,26 +202,34 @@ def _words() -> dict[str, dict[str, Any]]:
 
 def _grid(name: str, rows: Sequence[Any], foot: str = "", renamed: Mapping[str, str | None] = {}) -> sheet.Grid | None:
     """A table of `blocks.toml` where there are rows; a column that is `renamed` to None is left out."""
-    told = _words()[name]
-    heads = ((renamed.get(head, head), field, form) for head, field, form in told["columns"])
+    described = _words()[name]
+    heads = ((renamed.get(head, head), field, form) for head, field, form in described["columns"])
     columns = {head: _column(field, form) for head, field, form in heads if head is not None}
-    return sheet.records(rows, columns, told.get("title", ""), foot, told.get("how")) if rows else None
+    if rows:
+        return sheet.records(rows, columns, described.get("title", ""), foot, described.get("how"))
+    return None
 
 
 def _column(field: str, form: str) -> Any:
     """A column as `records` takes it."""
     if form not in _FORMS:
-        return (field, form) if form else field
+        if form:
+            return (field, form)
+        return field
 
     def shown(row: Any) -> str:
         return _FORMS[form](getattr(row, field) if field else row)
 
-    return (shown, "") if form in _FLUSH_RIGHT else shown
+    if form in _FLUSH_RIGHT:
+        return (shown, "")
+    return shown
 
 
-def _more(every: Sequence[Any], shown: Sequence[Any]) -> str:
-    rest = len(every) - len(shown)
-    return f"and {rest} more (--explain shows all)" if rest else ""
+def _more(rows: Sequence[Any], shown: Sequence[Any]) -> str:
+    rest = len(rows) - len(shown)
+    if rest:
+        return f"and {rest} more (--explain shows all)"
+    return ""
 
 
 def _groups(report: ProfileReport, detail: bool) -> sheet.Grid | None:
@@ -221,8 +249,8 @@ def _ops(report: ProfileReport, detail: bool) -> sheet.Grid | None:
 
 def _communication(report: ProfileReport, detail: bool) -> sheet.Grid | None:
     """Collectives by kind and axes; those that take next to nothing only in detail."""
-    every = detail or report.static
-    shown = [move for move in report.communication if every or move.seconds > 0.001 * report.step_s]
+    all_moves = detail or report.static
+    shown = [move for move in report.communication if all_moves or move.seconds > 0.001 * report.step_s]
     return _grid("communication", shown[: None if detail else LINES])
 
 

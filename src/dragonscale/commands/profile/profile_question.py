@@ -22,8 +22,8 @@ from dragonscale.physics.hardware.catalogue import is_chip
 from dragonscale.physics.hardware.driver_names import chip_named, nearest_chip
 
 MOST = 1000
+# Flags that say of a plan what they say to `dscale verify`.
 _OF_THE_PLAN = ("model", "batch", "seq", "program", "stack", "assume", "family")
-"""Flags that say of a plan what they say to `dscale verify`."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,10 @@ def read_question(question: ProfileQuestion) -> ProfileAsked:
             if getattr(question, name):
                 raise InputError(f"--{name} says what --plan is of; give the plan too, such as --plan fsdp=8.")
         return ProfileAsked(question, path, chip, None, "", "")
-    where = f"{written(on)}:1" if isinstance(on, str) and is_chip(on) else on
+    if isinstance(on, str) and is_chip(on):
+        where = f"{written(on)}:1"
+    else:
+        where = on
     same = {name: getattr(question, name) for name in _OF_THE_PLAN}
     plan = read_plan(VerifyQuestion(question.plan, on=where, **same))
     request = structs.replace(plan.request, slice=asked_chips(plan.request.slice, "", question.profile))
@@ -72,7 +75,9 @@ def _chip(on: Any) -> Chip | None:
     if isinstance(on, Chip):
         return on
     text = written(on)
-    return load_chip(text) if is_chip(text) else parse_slice(on).chip
+    if is_chip(text):
+        return load_chip(text)
+    return parse_slice(on).chip
 
 
 def the_chip(asked: ProfileAsked, recording: Recording) -> tuple[Chip | None, str]:
@@ -82,12 +87,12 @@ def the_chip(asked: ProfileAsked, recording: Recording) -> tuple[Chip | None, st
     device = devices[0] if devices else DeviceText("", "")
     if NO_KERNELS in recording.notes:
         return None, ""
-    told = chip_named(device.name, device.memory_bytes)
+    name_of_device = chip_named(device.name, device.memory_bytes)
     if asked.chip is not None:
-        if told and asked.chip.kin != told and load_chip(told).title != asked.chip.title:
+        if name_of_device and asked.chip.kin != name_of_device and load_chip(name_of_device).title != asked.chip.title:
             raise InputError(
-                f"The profile was recorded on {shorten(device.name)} ({told}), and --on or the plan says "
-                f"{asked.chip.name}; leave out --on, or give --on {told}."
+                f"The profile was recorded on {shorten(device.name)} ({name_of_device}), and --on or the plan says "
+                f"{asked.chip.name}; leave out --on, or give --on {name_of_device}."
             )
         if device.kind == "cpu" and asked.chip.kind in ("gpu", "tpu") and is_chip(asked.chip.name.split("+")[0]):
             raise InputError(
@@ -95,9 +100,12 @@ def the_chip(asked: ProfileAsked, recording: Recording) -> tuple[Chip | None, st
                 f"{asked.chip.name}; leave out --on, or give a chip file of that CPU."
             )
         return asked.chip, ""
-    if told:
-        return load_chip(told), ""
-    name = f"the device {shorten(device.name)}" if device.name else "the device"
+    if name_of_device:
+        return load_chip(name_of_device), ""
+    if device.name:
+        name = f"the device {shorten(device.name)}"
+    else:
+        name = "the device"
     if device.kind == "cpu":
         return None, "A CPU has no roofline here: achieved fractions are left out."
     nearest = nearest_chip(device.name)

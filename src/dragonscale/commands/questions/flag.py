@@ -137,7 +137,9 @@ class Field(Generic[Given, Kept]):
     @property
     def called(self) -> str:
         """What a refusal calls it: the flag, or the word at its place."""
-        return self.value if self.place else self.flag
+        if self.place:
+            return self.value
+        return self.flag
 
     def but(self, **changed: Any) -> Self:
         """The same field with some words changed."""
@@ -173,7 +175,9 @@ class Text(Field[str | float | None, str]):
     @property
     def base(self) -> str:
         """The unit of a number that is given without one."""
-        return "s" if self.value == "TIME" else ""
+        if self.value == "TIME":
+            return "s"
+        return ""
 
     def taken(self, value: Any) -> str:
         if isinstance(value, bool) or not isinstance(value, str | int | float | type(None)):
@@ -199,7 +203,9 @@ class Amount(str):
         >>> Server().grace.read(), Server("").grace.read(math.inf), Server("2min").grace
         (30.0, inf, '2min')
         """
-        return absent if absent is not REQUIRED and not self.strip() else parse(self, self.unit, self.flag)
+        if absent is not REQUIRED and not self.strip():
+            return absent
+        return parse(self, self.unit, self.flag)
 
 
 class TokenCount(Amount):
@@ -259,7 +265,7 @@ class Several(Field[str | list[str] | tuple[str, ...] | None, str]):
     many = True
 
     def taken(self, value: Any) -> str:
-        if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
+        if isinstance(value, list | tuple) and all(isinstance(text, str) for text in value):
             return ",".join(value)
         if not isinstance(value, str | type(None)):
             raise self._refused(value, f"text, or a list of texts ({self.about})")
@@ -272,9 +278,11 @@ class Thing(Field[Any, Any]):
     many = True
 
     def taken(self, value: Any) -> Any:
-        if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
+        if isinstance(value, list | tuple) and all(isinstance(text, str) for text in value):
             return ",".join(value)
-        return "" if value is None else value
+        if value is None:
+            return ""
+        return value
 
 
 class Items(Field[Any, tuple[Any, ...]]):
@@ -283,7 +291,11 @@ class Items(Field[Any, tuple[Any, ...]]):
     gathers = True
 
     def taken(self, value: Any) -> tuple[Any, ...]:
-        return tuple(value) if isinstance(value, list | tuple) else () if value is None else (value,)
+        if isinstance(value, list | tuple):
+            return tuple(value)
+        if value is None:
+            return ()
+        return (value,)
 
 
 class Whole(Field[int | None, Any]):
@@ -298,11 +310,11 @@ class Whole(Field[int | None, Any]):
         if isinstance(value, str):
             bounds = re.fullmatch(r"(\d+)\.{2,3}(\d+)", value.strip())
             if bounds is not None and self.range_flag:
-                least, most = bounds.groups()
+                least, largest = bounds.groups()
                 raise self._refused(
                     value,
-                    f"one whole number; {self.range_flag} {least}..{most},target=24 scales between {least} and {most} "
-                    "replicas, with about 24 requests on each",
+                    f"one whole number; {self.range_flag} {least}..{largest},target=24 scales between {least} and "
+                    f"{largest} replicas, with about 24 requests on each",
                 )
             if value.strip().startswith("-"):
                 raise self._refused(value, f"a whole number of {max(self.limits[0], 0):g} or more")
@@ -321,7 +333,10 @@ class Real(Field[float | None, Any]):
         if value is None and self.default is None:
             return None
         try:
-            number = math.nan if value is None or isinstance(value, bool) else float(value)
+            if value is None or isinstance(value, bool):
+                number = math.nan
+            else:
+                number = float(value)
         except (TypeError, ValueError, OverflowError):
             number = math.nan
         if not -MOST <= number <= MOST:
@@ -367,7 +382,9 @@ class Question:
         raise FrozenInstanceError(f"cannot assign to field {name!r}")
 
     def __eq__(self, other: object) -> bool:
-        return values_of(self) == values_of(other) if type(self) is type(other) else NotImplemented
+        if not isinstance(other, Question) or type(self) is not type(other):
+            return NotImplemented
+        return values_of(self) == values_of(other)
 
     def __hash__(self) -> int:
         return hash(tuple(values_of(self).values()))
@@ -398,9 +415,9 @@ def fields_of(question: type) -> tuple[Field[Any, Any], ...]:
 def check_limits(question: Question) -> None:
     """Refuse a number that is beyond the limits of its field."""
     for field in fields_of(type(question)):
-        (least, most), value = field.limits, getattr(question, field.name)
-        if isinstance(value, int | float) and not least <= value <= most:
-            raise InputError(f"{field.called} is {shorten(value)}; it is from {least:g} to {most:,}.")
+        (least, largest), value = field.limits, getattr(question, field.name)
+        if isinstance(value, int | float) and not least <= value <= largest:
+            raise InputError(f"{field.called} is {shorten(value)}; it is from {least:g} to {largest:,}.")
 
 
 def written(thing: Any) -> str:

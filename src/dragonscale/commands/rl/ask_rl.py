@@ -66,13 +66,17 @@ def read_question(question: RlQuestion, listener: Listener) -> RlAsked:
     bare = where is None
     where = where or slices_from_least(model, chip)[0]
     work = _work(question, model, listener)
-    pool = _counted_slice(question, question.rollout_on, listener) if written(question.rollout_on).strip() else None
+    pool = None
+    if written(question.rollout_on).strip():
+        pool = _counted_slice(question, question.rollout_on, listener)
     choices = replace(_choices(question), pool=pool)
     frameworks = _frameworks(question, where, listener)
     plan = ServingPlan(weights=choices.dtype, compute=choices.dtype)
     generating = (choices.pool or where).chip
     if all(format_refusal(row.engine, generating, model, plan) for row in frameworks):
-        instead = "" if choices.dtype == DTYPES[0] else f"; take --rollout-dtype {DTYPES[0]}"
+        instead = ""
+        if choices.dtype != DTYPES[0]:
+            instead = f"; take --rollout-dtype {DTYPES[0]}"
         engine = frameworks[0].engine
         raise InputError(f"{engine} does not generate in {choices.dtype} on {generating.title}{instead}.")
     if why := context_refusal(model, work.prompt, work.lengths.cap):

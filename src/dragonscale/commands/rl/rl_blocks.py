@@ -133,7 +133,9 @@ def _cost(best: RlPlanRow, chip: str) -> str:
 
 
 def _simulated(run: RlRunRow) -> str:
-    lost = f", {run.failures:,} failures ({run.again:,} answers begun again)" if run.failures or run.again else ""
+    lost = ""
+    if run.failures or run.again:
+        lost = f", {run.failures:,} failures ({run.again:,} answers begun again)"
     return (
         f"{run.steps:,} steps in {run.hours:,.1f} h, {amount(run.step_s, 's')} each (9 of 10 within "
         f"{amount(run.p90_step_s, 's')}); weights {run.staleness_mean:.1f} steps old on average, {run.staleness_max} "
@@ -143,18 +145,25 @@ def _simulated(run: RlRunRow) -> str:
 
 
 def _error(stack: str, stacks: set[str]) -> str:
-    known = framework(stack).errors
-    whose = f"steps of {stack}" if stack in tables()["errors"] else f"steps (none of {stack})"
+    errors = framework(stack).errors
+    if stack in tables()["errors"]:
+        whose = f"steps of {stack}"
+    else:
+        whose = f"steps (none of {stack})"
     others = ", ".join(f"{1 + framework(name).errors.middle:.2f} of {name}" for name in sorted(stacks - {stack}))
-    band = f"{1 + known.low:.2f} to {1 + known.high:.2f} times their phases"
-    text = f"of {known.runs} published {whose} four in five took {band}"
-    usual = f"{1 + known.middle:.2f} times in the middle, which is the step expected here"
-    return f"{text}, {usual} ({others})." if others else f"{text}, {usual}."
+    band = f"{1 + errors.low:.2f} to {1 + errors.high:.2f} times their phases"
+    text = f"of {errors.runs} published {whose} four in five took {band}"
+    usual = f"{1 + errors.middle:.2f} times in the middle, which is the step expected here"
+    if others:
+        return f"{text}, {usual} ({others})."
+    return f"{text}, {usual}."
 
 
 def _others(plans: list[RlPlanRow]) -> Grid:
     def chips(plan: RlPlanRow) -> str:
-        return f"{plan.train_chips}" if plan.mode == "colocated" else f"{plan.train_chips}+{plan.rollout_chips}"
+        if plan.mode == "colocated":
+            return f"{plan.train_chips}"
+        return f"{plan.train_chips}+{plan.rollout_chips}"
 
     return grid("rl-plans", plans, own={"chips": chips, "fits": lambda plan: "yes" if plan.feasible else "no"})
 

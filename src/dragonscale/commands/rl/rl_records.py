@@ -118,11 +118,15 @@ class RlReport(Record):
     @property
     def best(self) -> RlPlanRow | None:
         """The recommended way; None where nothing fits."""
-        return self.plans[0] if self.plans and self.plans[0].feasible else None
+        if self.plans and self.plans[0].feasible:
+            return self.plans[0]
+        return None
 
     @property
     def exit_code(self) -> int:
-        return 0 if self.best else 3
+        if self.best:
+            return 0
+        return 3
 
     def headline(self) -> str:
         if self.best is None:

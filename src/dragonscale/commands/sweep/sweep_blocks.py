@@ -22,8 +22,8 @@ from dragonscale.training.plan.plan import Plan
 BEGIN, END = "<!-- sweep: begin -->", "<!-- sweep: end -->"
 COLUMNS = tomllib.loads((resources.files("dragonscale.commands.sweep") / "columns.toml").read_text(encoding="utf-8"))
 SHORT, HEADS = COLUMNS["shown"], COLUMNS["heads"]
+# The columns that each command's answers have, beside what was asked.
 ANSWERED: dict[str, Sequence[str]] = {**COLUMNS["answered"], "verify": VerifyRow.__struct_fields__}
-"""The columns that each command's answers have, beside what was asked."""
 
 
 def flat_rows(entries: Sequence[Entry], answers: dict[str, SweepAnswer]) -> list[dict[str, Any]]:
@@ -39,7 +39,7 @@ def _flat(answer: SweepAnswer) -> dict[str, Any]:
         row |= msgspec.to_builtins(flat(msgspec.convert(record, VerifyReport)))
     elif record is not None and answer.command == "train":
         best = next(
-            ({**one, "slice": record["slice"], "plan": str(Plan(**one["plan"]))} for one in record["plans"]), None
+            ({**first, "slice": record["slice"], "plan": str(Plan(**first["plan"]))} for first in record["plans"]), None
         )
         row |= {name: best[name] for name in ANSWERED["train"]} if best else {"feasible": False}
     elif record is not None and answer.command == "simulate":
@@ -55,9 +55,11 @@ def _flat(answer: SweepAnswer) -> dict[str, Any]:
 
 def verify_score(answers: Iterable[SweepAnswer]) -> SweepScore | None:
     """The errors over all verifications, or None where there are none."""
-    records = [one.answer for one in answers if one.command == "verify" and one.answer is not None]
+    records = [answer.answer for answer in answers if answer.command == "verify" and answer.answer is not None]
     rows: list[VerifyRow] = [flat(msgspec.convert(record, VerifyReport)) for record in records]
-    return score(rows) if rows else None
+    if rows:
+        return score(rows)
+    return None
 
 
 def check_table(path: str) -> None:
@@ -70,7 +72,10 @@ def save_table(report: SweepReport, path: str) -> str:
     """Write the rows as .csv or .md; of a page with the marks `BEGIN` and `END` only what lies between them is
     replaced."""
     check_table(path)
-    text = csv_text(report.lines) if path.lower().endswith(".csv") else markdown(report)
+    if path.lower().endswith(".csv"):
+        text = csv_text(report.lines)
+    else:
+        text = markdown(report)
     try:
         if path.lower().endswith(".md") and Path(path).is_file():
             text = between_marks(Path(path).read_text(encoding="utf-8"), text)
@@ -88,7 +93,9 @@ def between_marks(page: str, text: str) -> str:
     """
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
-    return f"{before}{BEGIN}\n\n{text}\n{END}{after}" if begin and end else text
+    if begin and end:
+        return f"{before}{BEGIN}\n\n{text}\n{END}{after}"
+    return text
 
 
 def csv_text(rows: Sequence[dict[str, Any]]) -> str:
@@ -105,7 +112,11 @@ def csv_text(rows: Sequence[dict[str, Any]]) -> str:
 def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return " ".join(map(str, value))
-    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else value
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return value
 
 
 def shown(name: str, value: Any) -> str:
@@ -125,8 +136,12 @@ def shown(name: str, value: Any) -> str:
     if name.startswith("cost_usd"):
         return render(value, "USD")
     if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:,.0f}" if isinstance(value, float) else str(value)
+        if value:
+            return "yes"
+        return "no"
+    if isinstance(value, float):
+        return f"{value:,.0f}"
+    return str(value)
 
 
 def markdown(report: SweepReport) -> str:
@@ -141,7 +156,7 @@ def markdown(report: SweepReport) -> str:
             cells = [[shown(name, row.get(name)) for name in names] for row in rows]
             parts.append(_pipes([HEADS.get(name, name) for name in names], cells))
     if report.failed:
-        rows = [[reason, str(len(found)), ", ".join(found)] for reason, found in failures(report.lines).items()]
+        rows = [[reason, str(len(entries)), ", ".join(entries)] for reason, entries in failures(report.lines).items()]
         parts.append("Not answered:\n\n" + _pipes(["why", "entries", "which"], rows))
     return "\n\n".join(parts) + "\n"
 
@@ -157,33 +172,38 @@ def columns_of(command: str, rows: Sequence[dict[str, Any]]) -> tuple[list[str],
 
 def failures(rows: Sequence[dict[str, Any]]) -> dict[str, list[str]]:
     """Each reason for which entries have no answer, with the entries, the most frequent first."""
-    found: dict[str, list[str]] = {}
+    reasons: dict[str, list[str]] = {}
     for row in rows:
         if row["failed"]:
             which = f"{row.get('program') or row['command']} {row.get('model', '')} on {row.get('slice', '')}"
-            found.setdefault(row["failed"], []).append(which)
-    return dict(sorted(found.items(), key=lambda pair: -len(pair[1])))
+            reasons.setdefault(row["failed"], []).append(which)
+    return dict(sorted(reasons.items(), key=lambda pair: -len(pair[1])))
 
 
-def score_markdown(found: SweepScore) -> str:
+def score_markdown(score_: SweepScore) -> str:
     """The medians and the worst, as a table."""
-    rows = spread_rows(found)
-    verdicts = ", ".join(f"{number} {verdict}" for verdict, number in found.verdicts.items())
-    said = (
-        f"Of {found.rows} programs {found.compiled} compiled: {verdicts}. The bytes of every set of mesh axes agree, "
-        f"or the difference is explained, in {_share(found.wire_ok)} of them; {found.wrongly_accepted} plans that the "
-        "planner accepts do not fit by the compiler."
+    rows = spread_rows(score_)
+    verdicts = ", ".join(f"{number} {verdict}" for verdict, number in score_.verdicts.items())
+    summary = (
+        f"Of {score_.rows} programs {score_.compiled} compiled: {verdicts}. The bytes of every set of mesh axes agree, "
+        f"or the difference is explained, in {_share(score_.wire_ok)} of them; {score_.wrongly_accepted} plans that "
+        "the planner accepts do not fit by the compiler."
     )
-    return f"{said}\n\n{_pipes(['', 'programs', 'median error', 'worst', 'where'], rows)}"
+    return f"{summary}\n\n{_pipes(['', 'programs', 'median error', 'worst', 'where'], rows)}"
 
 
-def spread_rows(found: SweepScore) -> list[list[str]]:
+def spread_rows(score_: SweepScore) -> list[list[str]]:
     """A line for each number: its median error and the worst, with the program that has it."""
-    return [[one.name, str(one.rows), _share(one.median), _share(one.worst), one.worst_row] for one in found.spreads]
+    return [
+        [spread.name, str(spread.rows), _share(spread.median), _share(spread.worst), spread.worst_row]
+        for spread in score_.spreads
+    ]
 
 
 def _share(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2%}"
+    if value is None:
+        return "–"
+    return f"{value:.2%}"
 
 
 def _pipes(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -195,34 +215,34 @@ def _pipes(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 # `dscale sweep` laid out: what to do, a table for each command, the errors over all verifications, what failed.
 
 
+# Rows of a command, and reasons; `--explain` shows all, and so does `--table`.
 MOST = 40
-"""Rows of a command, and reasons; `--explain` shows all, and so does `--table`."""
 _NUMBERS = ("_error", "_s", "mfu", "_chip", "_mtok")
 
 
 def sweep_blocks(report: SweepReport, detail: bool) -> Sheet:
     """The whole answer."""
-    most = len(report.lines) if detail else MOST
+    max_rows = len(report.lines) if detail else MOST
     blocks: list[Block] = [Title(report.counts()), Prose(_closing(report), "bad" if report.failed else "")]
     for command in COMMANDS:
         rows = [row for row in report.lines if row["command"] == command and not row["failed"]]
         if rows:
-            blocks.append(_rows(command, rows, most))
+            blocks.append(_rows(command, rows, max_rows))
     if report.verify is not None:
-        numbers = (Column(name, right=True) for name in ("programs", "median", "worst"))
-        columns = ["error", *numbers, Column("where", wrap=True)]
+        columns = (Column(name, right=True) for name in ("programs", "median", "worst"))
+        columns = ["error", *columns, Column("where", wrap=True)]
         blocks.append(table(columns, spread_rows(report.verify), "errors over all verifications"))
-    every = failures(report.lines).items()
-    failed = [(len(which), textwrap.shorten(reason, 300, placeholder=" …")) for reason, which in every]
+    reasons = failures(report.lines).items()
+    failed = [(len(which), textwrap.shorten(reason, 300, placeholder=" …")) for reason, which in reasons]
     if failed:
-        blocks.append(table([Column("failed", right=True), Column("because", wrap=True)], failed[:most]))
+        blocks.append(table([Column("failed", right=True), Column("because", wrap=True)], failed[:max_rows]))
     return Sheet(tuple(blocks))
 
 
-def _rows(command: str, rows: list[dict[str, Any]], most: int) -> Grid:
+def _rows(command: str, rows: list[dict[str, Any]], max_rows: int) -> Grid:
     """The rows of one command."""
     (names, asked), less = columns_of(command, rows), COLUMNS["less"]
-    cells = [[shown(name, row.get(name)) for name in names] for row in rows[:most]]
+    cells = [[shown(name, row.get(name)) for name in names] for row in rows[:max_rows]]
     columns = [
         Column(
             HEADS.get(name, name),
@@ -232,7 +252,9 @@ def _rows(command: str, rows: list[dict[str, Any]], most: int) -> Grid:
         )
         for name in names
     ]
-    foot = f"and {len(rows) - most} more (--table has all)" if len(rows) > most else ""
+    foot = ""
+    if len(rows) > max_rows:
+        foot = f"and {len(rows) - max_rows} more (--table has all)"
     return table(columns, cells, command, foot)
 
 
@@ -246,5 +268,8 @@ def _closing(report: SweepReport) -> str:
         return "Every entry is answered."
     differ = report.verify.verdicts.get("differs", 0)
     which = f"verification{'s' * (differ != 1)} differ{'s' * (differ == 1)}"
-    ends = ": run `dscale verify` on one to see where." if differ else "."
+    if differ:
+        ends = ": run `dscale verify` on one to see where."
+    else:
+        ends = "."
     return f"Every entry is answered; {differ or 'no'} {which}{ends}"

@@ -12,8 +12,8 @@ from dragonscale.commands.sweep.sweep_records import Entry, SweepReport
 from dragonscale.errors import unknown
 
 Row = dict[str, Any]
+# Values of a parameter up to which a heat map has room for its columns.
 LONG = 12
-"""Values of a parameter up to which a heat map has room for its columns."""
 
 
 def draw(report: SweepReport, kind: str) -> Chart:
@@ -24,21 +24,21 @@ def draw(report: SweepReport, kind: str) -> Chart:
 
 def sweep_chart(rows: list[Row], asked: str, kind: str, title: str) -> Chart:
     """Any numeric column against one or two parameters of flat rows."""
-    known = [row for row in rows if not row.get("failed")]
-    words = column_names(asked)
-    value = _value(known, words[:1])
-    axes = words[1:3] or _varying(known, value)[:2]
+    answered = [row for row in rows if not row.get("failed")]
+    columns = column_names(asked)
+    value = _value(answered, columns[:1])
+    axes = columns[1:3] or _varying(answered, value)[:2]
     for name in axes:
-        if not any(name in row for row in known):
-            raise unknown("column of the sweep called", name, {name for row in known for name in row})
+        if not any(name in row for row in answered):
+            raise unknown("column of the sweep called", name, {name for row in answered for name in row})
     if not axes:
         raise nothing_to_draw("nothing varies in this sweep")
-    numeric = all(_number(row.get(axes[0])) is not None for row in known)
-    if kind == "heat" or (kind == "auto" and len(axes) == 2 and len(_values(known, axes[0])) <= LONG):
-        return _heat(known, value, axes, title)
+    numeric = all(_number(row.get(axes[0])) is not None for row in answered)
+    if kind == "heat" or (kind == "auto" and len(axes) == 2 and len(_values(answered, axes[0])) <= LONG):
+        return _heat(answered, value, axes, title)
     if kind == "bars" or not numeric:
-        return _bars(known, value, axes, title)
-    return _lines(known, value, axes, title)
+        return _bars(answered, value, axes, title)
+    return _lines(answered, value, axes, title)
 
 
 def column_names(asked: str) -> list[str]:
@@ -52,35 +52,39 @@ def column_names(asked: str) -> list[str]:
 
 def check_columns(asked: str, entries: Sequence[Entry]) -> None:
     """Refuse columns that no answer to these entries has, before any of them is asked."""
-    known = {"command", "answer_s"}
+    columns = {"command", "answer_s"}
     for entry in entries:
-        known |= {"slice" if name == "on" else name for name in entry.asks} | set(ANSWERED[entry.command])
+        columns |= {"slice" if name == "on" else name for name in entry.asks} | set(ANSWERED[entry.command])
     for name in column_names(asked):
-        if name not in known:
-            raise unknown("column of the sweep called", name, known)
+        if name not in columns:
+            raise unknown("column of the sweep called", name, columns)
 
 
-def _value(rows: list[Row], given: list[str]) -> str:
+def _value(rows: list[Row], wanted: list[str]) -> str:
     columns = {name for row in rows for name, cell in row.items() if _number(cell) is not None}
-    if given:
-        if given[0] not in columns:
-            raise unknown("numeric column of the sweep called", given[0], columns)
-        return given[0]
-    found = next((name for name in COLUMNS["values"] if name in columns), None)
-    if found is None:
+    if wanted:
+        if wanted[0] not in columns:
+            raise unknown("numeric column of the sweep called", wanted[0], columns)
+        return wanted[0]
+    column = next((name for name in COLUMNS["values"] if name in columns), None)
+    if column is None:
         raise nothing_to_draw("no answer of this sweep has a number")
-    return found
+    return column
 
 
 def _number(cell: Any) -> float | None:
-    return float(cell) if isinstance(cell, int | float) and not isinstance(cell, bool) else None
+    if isinstance(cell, int | float) and not isinstance(cell, bool):
+        return float(cell)
+    return None
 
 
 def _values(rows: list[Row], name: str) -> list[Any]:
-    found = list(dict.fromkeys(str(row.get(name, "")) for row in rows))
-    numbers = {str(row.get(name)): _number(row.get(name)) for row in rows}
-    whole = all(numbers.get(one) is not None for one in found)
-    return sorted(found, key=lambda one: numbers[one] or 0.0) if whole else found
+    values = list(dict.fromkeys(str(row.get(name, "")) for row in rows))
+    by_text = {str(row.get(name)): _number(row.get(name)) for row in rows}
+    whole = all(by_text.get(value) is not None for value in values)
+    if whole:
+        return sorted(values, key=lambda value: by_text[value] or 0.0)
+    return values
 
 
 def _varying(rows: list[Row], value: str) -> list[str]:
@@ -101,8 +105,8 @@ def _dimension(name: str) -> str:
     if name.endswith(("per_s_per_chip", "requests_per_s", "tokens_per_s")):
         return "number"
     ends = {"_bytes": "bytes", "_bytes_per_s": "bytes/s", "_s": "s", "_flops": "FLOP"}
-    found = next((dimension for end, dimension in ends.items() if name.endswith(end)), "")
-    return found or ("USD" if "usd" in name else "number")
+    dimension = next((dimension for end, dimension in ends.items() if name.endswith(end)), "")
+    return dimension or ("USD" if "usd" in name else "number")
 
 
 def _heat(rows: list[Row], value: str, axes: list[str], title: str) -> Chart:
@@ -115,14 +119,14 @@ def _heat(rows: list[Row], value: str, axes: list[str], title: str) -> Chart:
 
 
 def _bars(rows: list[Row], value: str, axes: list[str], title: str) -> Chart:
-    found = []
+    shown = []
     for row in rows:
         size = _number(row.get(value))
         if size is not None:
-            found.append(
+            shown.append(
                 Bar(str(row.get(axes[0], "")), size, group=f"{axes[1]} {row.get(axes[1], '')}" if len(axes) > 1 else "")
             )
-    return bars(found, title, _word(value), _dimension(value))
+    return bars(shown, title, _word(value), _dimension(value))
 
 
 def _lines(rows: list[Row], value: str, axes: list[str], title: str) -> Chart:
@@ -132,16 +136,18 @@ def _lines(rows: list[Row], value: str, axes: list[str], title: str) -> Chart:
         if at is not None and size is not None:
             lines.setdefault(f"{axes[1]} {row.get(axes[1], '')}" if len(axes) > 1 else value, []).append((at, size))
     series = [LineSeries(name, tuple(sorted(points)), dots=True) for name, points in lines.items()]
-    across, up = ([point[place] for one in series for point in one.points] for place in (0, 1))
+    across, up = ([point[place] for value in series for point in value.points] for place in (0, 1))
     wide = min(across) > 0 and max(across) / min(across) >= 4
-    doubling = wide and all(one == int(one) and int(one) & (int(one) - 1) == 0 for one in across)
+    doubling = wide and all(value == int(value) and int(value) & (int(value) - 1) == 0 for value in across)
     edge = (max(across) - min(across)) * 0.04
-    x = (
-        log_axis(axes[0], "degree" if doubling else "number", across)
-        if wide
-        else Axis(axes[0], "number", min(across) - edge, max(across) + edge)
-    )
+    if wide:
+        x = log_axis(axes[0], "degree" if doubling else "number", across)
+    else:
+        x = Axis(axes[0], "number", min(across) - edge, max(across) + edge)
     tall = min(up) > 0 and max(up) / min(up) > 20
     name = _word(value)
-    y = log_axis(name, _dimension(value), up) if tall else zero_axis(name, _dimension(value), up)
+    if tall:
+        y = log_axis(name, _dimension(value), up)
+    else:
+        y = zero_axis(name, _dimension(value), up)
     return line_chart(series, x, y, title)

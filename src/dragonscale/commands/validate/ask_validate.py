@@ -18,12 +18,12 @@ from dragonscale.listener import Listener
 
 _TRAINING, _SERVING = ("stack", "search", "limit", "batch", "seq"), ("engine", "choices")
 _LOGGED = ("plan", "model", "on")
+# Fields that only some kinds have.
 _OWN = {
     **dict.fromkeys(_TRAINING, ("training",)),
     **dict.fromkeys(_SERVING, ("serving",)),
     **dict.fromkeys(_LOGGED, ("training", "serving", "rl")),
 }
-"""Fields that only some kinds have."""
 _SCORED = {"inference": inference, "collectives": collectives, "kernels": kernels, "memory": memory}
 _SCORED |= {"finetune": finetune, "rl": rl}
 TABLES = (".csv", ".csv.gz")
@@ -37,14 +37,14 @@ def ask(question: validate.ValidateQuestion, listener: Listener) -> Validation |
         if getattr(question, name) and question.kind not in kinds:
             raise InputError(f"{name} is for measured {' and '.join(kinds)}; leave it out for {question.kind}.")
     if question.kind == "training":
-        words = {name: getattr(question, name) for name in (*_LOGGED, *_TRAINING)}
-        return ask_training(validate.TrainingScoreQuestion(question.file, **words), listener)
+        fields = {name: getattr(question, name) for name in (*_LOGGED, *_TRAINING)}
+        return ask_training(validate.TrainingScoreQuestion(question.file, **fields), listener)
     if question.kind == "serving":
-        words = {name: getattr(question, name) for name in (*_LOGGED, *_SERVING)}
-        return ask_serving(validate.ServingScoreQuestion(question.file, **words), listener)
+        fields = {name: getattr(question, name) for name in (*_LOGGED, *_SERVING)}
+        return ask_serving(validate.ServingScoreQuestion(question.file, **fields), listener)
     if question.kind == "rl":
-        words = {name: getattr(question, name) for name in _LOGGED}
-        return ask_rl(validate.RlScoreQuestion(question.file, **words), listener)
+        fields = {name: getattr(question, name) for name in _LOGGED}
+        return ask_rl(validate.RlScoreQuestion(question.file, **fields), listener)
     return _score(question.kind, validate.ScoreQuestion(question.file), listener)
 
 
@@ -72,14 +72,14 @@ def ask_serving(question: validate.ServingScoreQuestion, listener: Listener) -> 
 
 def _log(question: validate.TrainingScoreQuestion | validate.ServingScoreQuestion) -> LogText | None:
     """The file as the log of one run; None where it is a table of many."""
-    given = [name for name in (*_LOGGED, "batch", "seq") if written(getattr(question, name, ""))]
+    named = [name for name in (*_LOGGED, "batch", "seq") if written(getattr(question, name, ""))]
     if question.file.strip().lower().endswith(TABLES):
-        if given:
-            one, many = f"--{given[0]} is for the log of one run", f"{shorten(question.file)} is a table of runs"
-            raise InputError(f"{one}, and {many} that each say their own.")
+        if named:
+            single, many = f"--{named[0]} is for the log of one run", f"{shorten(question.file)} is a table of runs"
+            raise InputError(f"{single}, and {many} that each say their own.")
         return None
     log = LogText.at(question.file)
-    if not given and reader_of(log) is None:
+    if not named and reader_of(log) is None:
         return None
     unused = [name for name in ("search", "limit", "choices") if getattr(question, name, None)]
     if unused:
