@@ -127,20 +127,20 @@ LONGEST = 50
 
 def calc_blocks(report: CalcReport, _detail: bool) -> Sheet:
     """The answers, and under them facts with their sources and functions with their meaning."""
-    blocks: list[Block] = [Verbatim("\n".join(_told(one) for one in report.answers))]
-    facts = [one for one in report.names if not one.function]
+    blocks: list[Block] = [Verbatim("\n".join(_told(name_row) for name_row in report.answers))]
+    facts = [name_row for name_row in report.names if not name_row.function]
     if facts:
         columns = [Column(""), Column("", right=True), Column("", wrap=True)]
-        blocks.append(table(columns, [[one.name, one.text, one.source] for one in facts]))
-    texts = {one.text for one in report.answers}
-    for one in report.names:
-        if one.function:
-            is_shown = one.value is None or any(text.startswith(one.text) for text in texts)
-            if len(one.name) <= LONGEST:
-                name = one.name
+        blocks.append(table(columns, [[name_row.name, name_row.text, name_row.source] for name_row in facts]))
+    texts = {name_row.text for name_row in report.answers}
+    for name_row in report.names:
+        if name_row.function:
+            is_shown = name_row.value is None or any(text.startswith(name_row.text) for text in texts)
+            if len(name_row.name) <= LONGEST:
+                name = name_row.name
             else:
-                name = f"{one.name.partition('(')[0]}(…)"
-            blocks.append(Prose(f"{name}{'' if is_shown else f' is {one.text}'}: {one.source}", "dim"))
+                name = f"{name_row.name.partition('(')[0]}(…)"
+            blocks.append(Prose(f"{name}{'' if is_shown else f' is {name_row.text}'}: {name_row.source}", "dim"))
     return Sheet(tuple(blocks))
 
 

@@ -60,20 +60,20 @@ def ask(question: CollectiveQuestion, listener: Listener) -> reports.CollectiveR
             question.to_chip,
         )
         return sent.came_from(None, listener.notes)
-    asked = read_question(question, listener)
+    understood = read_question(question, listener)
     report = reports.collective_report(
-        asked.kind,
-        read_volume(question.size, asked),
-        asked.axes,
-        asked.mesh,
-        asked.options,
+        understood.kind,
+        read_volume(question.size, understood),
+        understood.axes,
+        understood.mesh,
+        understood.options,
         written_target(with_changes(question.on, question.set)),
     )
     report.array = question.size if "[" in str(question.size) else ""
-    return report.came_from(asked, listener.notes)
+    return report.came_from(understood, listener.notes)
 
 
-def read_volume(text: str, asked: CollectiveAsked | None = None) -> float:
+def read_volume(text: str, understood: CollectiveAsked | None = None) -> float:
     """V: bytes with their unit, or of an array as one group of chips has it together: what mesh axes outside the group
     split is not in it.
 
@@ -84,16 +84,16 @@ def read_volume(text: str, asked: CollectiveAsked | None = None) -> float:
         return parse(text, "bytes", "the size")
     array = parse_array(text)
     sizes = [dim.size for dim in array.dims]
-    if not array.dtype or (array.axes and asked is None) or not all(isinstance(size, int) for size in sizes):
+    if not array.dtype or (array.axes and understood is None) or not all(isinstance(size, int) for size in sizes):
         need = "write its dtype and the sizes of its dims, such as 'bf16[4096, 65536]' or 'bf16[8192_X, 32768_Y]'"
         raise InputError(f"The size is {shorten(text)}; {need}, or a size in bytes such as '16GiB'.")
     whole = float(product(sizes) * dtype_bytes(array.dtype))
-    if asked is None:
+    if understood is None:
         return whole
     for axis in array.axes:
-        if axis not in asked.mesh.axes:
-            raise unknown("mesh axis", axis, asked.mesh.axes)
-    return whole / float(asked.mesh.size(*(axis for axis in array.axes if axis not in asked.axes)))
+        if axis not in understood.mesh.axes:
+            raise unknown("mesh axis", axis, understood.mesh.axes)
+    return whole / float(understood.mesh.size(*(axis for axis in array.axes if axis not in understood.axes)))
 
 
 def read_axes(text: str, axes: Mapping[str, object]) -> tuple[str, ...]:

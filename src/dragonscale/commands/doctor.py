@@ -126,9 +126,9 @@ def required_packages() -> dict[str, list[str]]:
 def devices() -> list[str]:
     """The accelerators of this machine, by NVIDIA's tool where there is one, else by their files."""
     if shutil.which("nvidia-smi"):
-        asked = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
+        command = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
         try:
-            listed = subprocess.run(asked, capture_output=True, text=True, timeout=20, check=False)
+            listed = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
         except (OSError, subprocess.SubprocessError):
             listed = None
         if listed is not None and listed.returncode == 0:

@@ -222,11 +222,11 @@ def model_blocks(report: ModelReport, detail: bool) -> laid.Sheet:
     ]
     if detail:
         blocks += [laid.Verbatim(report.program)]
-    asked = report.asked
-    if asked is not None and not unnamed(asked.model) and not (asked.assume or asked.family):
-        name = shlex.quote(written(asked.model))
-        flags = f" --context {asked.seq}" * (asked.seq != ModelsQuestion.seq)
-        flags += f" --kv-dtype {asked.kv_dtype}" * (asked.kv_dtype != ModelsQuestion.kv_dtype)
+    question = report.asked
+    if question is not None and not unnamed(question.model) and not (question.assume or question.family):
+        name = shlex.quote(written(question.model))
+        flags = f" --context {question.seq}" * (question.seq != ModelsQuestion.seq)
+        flags += f" --kv-dtype {question.kv_dtype}" * (question.kv_dtype != ModelsQuestion.kv_dtype)
         blocks.append(laid.NextStep(f"dscale estimate {name}{flags}", "Next, what it takes to train and serve:"))
     return laid.Sheet(tuple(blocks))
 

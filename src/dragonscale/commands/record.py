@@ -188,11 +188,13 @@ def _attributes(answer: Record) -> dict[str, Any]:
     return cast("dict[str, Any]", answer.__dict__)
 
 
-def shared(kind: type[msgspec.Struct], *sources: Any, **given: Any) -> dict[str, Any]:
+def shared(kind: type[msgspec.Struct], *sources: Any, **changed: Any) -> dict[str, Any]:
     """The fields of a record that domain objects have by the same names; of several objects the first counts, and
     before all of them what is given."""
-    known = {name: source for source in reversed(sources) for name in kind.__struct_fields__ if hasattr(source, name)}
-    return {name: getattr(source, name) for name, source in known.items() if name not in given} | given
+    sources_by_name = {
+        name: source for source in reversed(sources) for name in kind.__struct_fields__ if hasattr(source, name)
+    }
+    return {name: getattr(source, name) for name, source in sources_by_name.items() if name not in changed} | changed
 
 
 def _with_fields(kind: type[Record], values: dict[str, Any]) -> Record:

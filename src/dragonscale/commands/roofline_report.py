@@ -116,13 +116,13 @@ def prepare(expression: str, sizes: dict[str, int]) -> tuple[Einsum, dict[str, N
     return line, *open_sizes(Operation(line), sizes)
 
 
-def open_sizes(asked: Operation | GivenCounts, sizes: dict[str, int]) -> tuple[dict[str, Number], list[str]]:
+def open_sizes(operation: Operation | GivenCounts, sizes: dict[str, int]) -> tuple[dict[str, Number], list[str]]:
     """Every size, symbols for those not given, and the names of the latter."""
     for name in sizes:
-        if name not in asked.indices:
-            raise unknown("dim of this expression called", name, asked.indices)
-    all_sizes: dict[str, Number] = {**asked.sizes, **sizes}
-    free = [index for index in asked.indices if index not in all_sizes]
+        if name not in operation.indices:
+            raise unknown("dim of this expression called", name, operation.indices)
+    all_sizes: dict[str, Number] = {**operation.sizes, **sizes}
+    free = [index for index in operation.indices if index not in all_sizes]
     return all_sizes | {name: symbol(name) for name in free}, free
 
 
@@ -142,15 +142,17 @@ def roofline_report(
     `per_element`, the FLOPs of an elementwise function where they are not the usual ones. Crossovers take most of the
     time; `solve=False` leaves them out.
     """
-    asked = _unsharded(expression)
+    operation = _unsharded(expression)
     rows = _rows(sizes or {})
-    open_sizes(asked, dict.fromkeys(rows, 1))
-    all_sizes, free = open_sizes(asked, {name: values[0] for name, values in (sizes or {}).items() if name not in rows})
+    open_sizes(operation, dict.fromkeys(rows, 1))
+    all_sizes, free = open_sizes(
+        operation, {name: values[0] for name, values in (sizes or {}).items() if name not in rows}
+    )
 
     def count(changed: dict[str, Number]) -> Cost:
-        return asked.cost(all_sizes | changed, level, **counting)
+        return operation.cost(all_sizes | changed, level, **counting)
 
-    report = _counted(asked, count, all_sizes, free, level)
+    report = _counted(operation, count, all_sizes, free, level)
     critical = None
     if chip:
         critical = chip.intensity(report.compute_dtype, report.unit, level)
@@ -167,7 +169,7 @@ def roofline_report(
 
     _timed(report, at({}), chip)
     if solve and len(free) < 2:
-        report.crossovers = _crossovers(at, free or asked.varied)
+        report.crossovers = _crossovers(at, free or operation.varied)
     else:
         report.crossovers = []
     over = rows or ({free[0]: [4.0**power for power in range(10)]} if len(free) == 1 else {})
@@ -197,13 +199,13 @@ def roofline_curve(
     ... ]
     ['hbm', 'compute']
     """
-    asked = _unsharded(expression)
-    all_sizes, free = open_sizes(asked, {name: size for name, size in sizes.items() if name != dim})
+    operation = _unsharded(expression)
+    all_sizes, free = open_sizes(operation, {name: size for name, size in sizes.items() if name != dim})
     if free != [dim]:
         raise InputError(f"A curve over {dim} needs the sizes of the other dims; give {', '.join(free)}.")
 
     def at(changed: dict[str, Number]) -> Roofline:
-        return roofline(asked.cost(all_sizes | changed, level, **counting), rates_of(chip))
+        return roofline(operation.cost(all_sizes | changed, level, **counting), rates_of(chip))
 
     return _samples(at, {dim: values}, level)
 
@@ -219,24 +221,28 @@ def _rows(sizes: dict[str, list[int]]) -> dict[str, list[float]]:
 
 def _unsharded(expression: str) -> Operation | GivenCounts:
     """The operation that was written, which must be of one chip."""
-    asked = parse_operation(expression)
-    if asked.axes:
-        axes = ", ".join(asked.axes)
+    operation = parse_operation(expression)
+    if operation.axes:
+        axes = ", ".join(operation.axes)
         answers = "`dscale shard` answers for that, a roofline is of one chip"
         raise InputError(f"{expression!r} is sharded over {axes}; {answers}.")
-    return asked
+    return operation
 
 
 def _counted(
-    asked: Operation | GivenCounts, count: Callable[..., Cost], sizes: dict[str, Number], free: list[str], level: str
+    operation: Operation | GivenCounts,
+    count: Callable[..., Cost],
+    sizes: dict[str, Number],
+    free: list[str],
+    level: str,
 ) -> RooflineReport:
     """What needs no chip: FLOPs and bytes, as formulas and as numbers. Amounts alone may lack either."""
     whole, cost = not free, count({})
-    letters = count({name: symbol(name) for name in asked.indices})
+    letters = count({name: symbol(name) for name in operation.indices})
     unit, dtype = next(iter(cost.flops), ("matrix", "bf16"))
     moved = cost.bytes.get(level, 0)
     return RooflineReport(
-        expression=str(asked),
+        expression=str(operation),
         chip=None,
         compute_dtype=dtype,
         unit=unit,

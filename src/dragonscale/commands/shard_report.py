@@ -381,14 +381,15 @@ def spread(
         return [], None
     try:
         steps = spread_gather(step.before, step.after, mesh)
-        for one in steps:
-            local_shape(one.after, sizes, mesh)
+        for step_ in steps:
+            local_shape(step_.after, sizes, mesh)
     except InputError:
         return [], None  # the dim does not divide into so many parts
-    moves = [one for one in steps if not one.free]
-    idle = [axis for one in moves for axis in one.axes if axis not in step.axes]
+    moves = [step_ for step_ in steps if not step_.free]
+    idle = [axis for step_ in moves for axis in step_.axes if axis not in step.axes]
     best = sum(
-        float(collective_time(one.kind, one.volume(sizes, mesh), mesh.group(one.axes), EXACT).lower) for one in moves
+        float(collective_time(step_.kind, step_.volume(sizes, mesh), mesh.group(step_.axes), EXACT).lower)
+        for step_ in moves
     )
     if idle and best < SHORTER * seconds:
         return (idle, best)

@@ -323,11 +323,11 @@ def _chip(question: CalibrateQuestion, machine: Machine) -> Chip:
 
 
 def _cases(question: CalibrateQuestion, dtypes: Any, devices: int) -> list[BenchCase]:
-    asked = _formats(question.dtypes) or tuple(dtypes)
+    dtypes_timed = _formats(question.dtypes) or tuple(dtypes)
     if question.small:
-        all_cases = cases.small_cases(asked[0], devices)
+        all_cases = cases.small_cases(dtypes_timed[0], devices)
     else:
-        all_cases = cases.all_cases(asked, devices)
+        all_cases = cases.all_cases(dtypes_timed, devices)
     kinds = _kinds(question.only)
     return [case for case in all_cases if case.kind in kinds]
 

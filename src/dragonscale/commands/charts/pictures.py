@@ -142,8 +142,8 @@ COLLECTIVE_ROLES = {"bandwidth": "fsdp", "latency": "hbm", "bound": "compute"}
 
 def collective_lines(report: CollectiveReport, names: Mapping[str, str]) -> list[LineSeries]:
     """Seconds over bytes: the terms of a collective, dashed, and their bound; none where one chip sends nothing."""
-    asked = report.asked
-    curves = size_sweep(asked.kind, asked.axes, asked.mesh, asked.options)
+    understood = report.asked
+    curves = size_sweep(understood.kind, understood.axes, understood.mesh, understood.options)
     return [
         LineSeries(names.get(name, f"{name} alone"), tuple(curves[name]), role, dashed=name != "bound")
         for name, role in COLLECTIVE_ROLES.items()

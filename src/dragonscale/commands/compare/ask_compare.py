@@ -25,7 +25,7 @@ from dragonscale.commands.given import unnamed
 from dragonscale.commands.questions.flag import written
 from dragonscale.commands.questions.train import CompareQuestion, TrainQuestion
 from dragonscale.commands.record import Face, Record, bind
-from dragonscale.commands.serve.answer import answer
+from dragonscale.commands.serve.answer import answer as answer_serving
 from dragonscale.commands.serve.serve_question import ServeQuestion
 from dragonscale.commands.serve.serve_question import read_question as read_serving
 from dragonscale.commands.serve.serve_question import said_by as saved_words
@@ -41,13 +41,14 @@ from dragonscale.physics.hardware.catalogue import is_chip
 from dragonscale.physics.hardware.prices import StrangePrice
 from dragonscale.serving.engine.plan_file import load_serving_plan
 from dragonscale.tables import read_table
+from dragonscale.training.advice.crossing import Choice
 from dragonscale.training.advice.overtaking import overtaking, price_where
 from dragonscale.training.plan.plan_file import is_plan_path, load_training_file
 from dragonscale.training.plan.tuning import FIELDS
 
 BEST = "best"
 # Sides that are still read side by side.
-MOST = 12
+MAX_SIDES = 12
 # Entries of a plan file that only a serving plan has.
 _SERVING = {"engine", "traffic", "targets", "launch", "speculation", "prefill", "replicas"}
 _MEASURED = re.compile(r"(?P<plan>.*\S)\s*=\s*(?P<time>[\d.]+\s*(?:ms|s|min))")
@@ -65,12 +66,12 @@ class Contender:
 
 @dataclass(frozen=True)
 class CompareAsked:
-    """What to look at; `given` are answers that were there already."""
+    """What to look at: candidates to be asked, or answers that were there already."""
 
     question: CompareQuestion
     serving: bool
     candidates: list[Contender] = field(default_factory=list)
-    given: list[Any] = field(default_factory=list)
+    answers: list[Any] = field(default_factory=list)
 
 
 def read_question(question: CompareQuestion) -> CompareAsked:
@@ -88,9 +89,9 @@ def read_question(question: CompareQuestion) -> CompareAsked:
     candidates = [replace(plan, on=on, software=software) for plan, on, software in product(plans, places, programs)]
     if question.measured.strip():
         candidates[0] = replace(candidates[0], measured=question.measured.strip())
-    if not 2 <= len(candidates) <= MOST:
+    if not 2 <= len(candidates) <= MAX_SIDES:
         raise InputError(
-            f"A comparison has 2 to {MOST} sides and this has {len(candidates)}; give several plans "
+            f"A comparison has 2 to {MAX_SIDES} sides and this has {len(candidates)}; give several plans "
             '("tp8 pp4 dp16" best), several slices (--on h100:512,v5p:8x8x8) or several of --stack or --engine.'
         )
     if not written(question.model) and not any(str(candidate.plan).endswith(".toml") for candidate in candidates):
@@ -106,10 +107,8 @@ def _check_training(question: CompareQuestion) -> None:
         return
     if written(question.method):  # fine-tuning has a usual batch and sequence
         return
-    plans = [shlex.quote(written(thing)) for thing in question.things]
-    model = shlex.quote(written(question.model) or "llama3-8b")
-    on = written_slices(question.on) or "h100:8"
-    start = f"dscale compare {' '.join((model, *plans))} --on {on}"
+    things = [written(question.model) or "llama3-8b", *map(written, question.things)]
+    start = f"dscale compare {shlex.join(things)} --on {written_slices(question.on) or 'h100:8'}"
     raise InputError(
         f"A comparison of training needs --batch and --seq, one of serving --prompt or --output: "
         f"`{start} --batch 4M --seq 8192`, or `{start} --prompt 2048 --output 512`."
@@ -118,7 +117,7 @@ def _check_training(question: CompareQuestion) -> None:
 
 def written_slices(on: Any) -> str:
     """Chips and slices as they would be typed."""
-    return ",".join(written(thing) for thing in _several(on))
+    return ",".join(map(written, _several(on)))
 
 
 def _with_model(question: CompareQuestion) -> CompareQuestion:
@@ -145,13 +144,13 @@ def _of_answers(question: CompareQuestion, answers: list[Any]) -> CompareAsked:
     """Answers that are there already."""
     if len(answers) != len(question.things):
         raise InputError("Answers are compared with answers: ask for the others first, with ds.train or ds.serve.")
-    if len({type(answer_) for answer_ in answers}) > 1:
+    if len(set(map(type, answers))) > 1:
         raise InputError("A training answer and a serving answer have no step in common; compare answers of one kind.")
     serving = isinstance(answers[0], ServeReport)
     rows = len(answers[0].configs if serving else answers[0].plans)
     if len(answers) == 1 and rows < 2:
         raise InputError("One answer with one plan has nothing to be compared with; give another.")
-    return CompareAsked(question, serving, given=answers)
+    return CompareAsked(question, serving, answers=answers)
 
 
 def _read_plan(thing: Any) -> Contender:
@@ -168,25 +167,25 @@ def _read_plan(thing: Any) -> Contender:
     if not text:
         raise InputError('A plan is empty; write one such as "tp8 pp4 dp16", or best.')
     match = _MEASURED.fullmatch(text)
-    plan, measured = (match["plan"], match["time"]) if match else (text, "")
-    if plan.lower() == BEST:
-        if measured:
-            raise InputError("What was measured was a plan; write it instead of 'best'.")
-        return Contender()
-    return Contender(plan, measured=measured)
+    if match and match["plan"].lower() == BEST:
+        raise InputError("What was measured was a plan; write it instead of 'best'.")
+    if match:
+        return Contender(match["plan"], measured=match["time"])
+    return Contender() if text.lower() == BEST else Contender(text)
 
 
 def _serves(question: CompareQuestion, plans: list[Contender]) -> bool:
     """Whether it is about serving: its lengths or engines are given, or a plan file is one of serving."""
-    asked = any((question.prompt, question.output, question.engine, question.ttft, question.tpot))
+    serving_flags = any((question.prompt, question.output, question.engine, question.ttft, question.tpot))
     files = [Path(plan.plan) for plan in plans if str(plan.plan).endswith(".toml")]
     saved = [not _SERVING.isdisjoint(read_table(path, "Plan file")) for path in files]
-    if any((question.seq, question.tokens, question.stack, question.numerics)) and (asked or any(saved)):
-        ours = "--seq, --tokens, --stack and --numerics are of training"
-        raise InputError(f"{ours}, --prompt, --output and --engine of serving.")
+    if any((question.seq, question.tokens, question.stack, question.numerics)) and (serving_flags or any(saved)):
+        raise InputError(
+            "--seq, --tokens, --stack and --numerics are of training, --prompt, --output and --engine of serving."
+        )
     if len(set(saved)) > 1:
         raise InputError("One plan file is of training and another of serving; compare plans of one kind.")
-    return asked or any(saved)
+    return serving_flags or any(saved)
 
 
 def _several(things: Any) -> list[Any]:
@@ -195,7 +194,7 @@ def _several(things: Any) -> list[Any]:
         return list(things)
     if not isinstance(things, str):
         return [things]
-    return [part.strip() for part in things.split(",") if part.strip()] or [""]
+    return list(filter(None, map(str.strip, things.split(",")))) or [""]
 
 
 def _programs(text: str) -> list[str]:
@@ -205,7 +204,7 @@ def _programs(text: str) -> list[str]:
     (['vllm,max_seqs=64', 'sglang'], [''])
     """
     programs: list[str] = []
-    for part in (part.strip() for part in text.split(",") if part.strip()):
+    for part in filter(None, map(str.strip, text.split(","))):
         if "=" in part:
             if not programs:
                 raise InputError(f"{shorten(part)} is a setting without an engine before it.")
@@ -233,22 +232,24 @@ class _OneSide(Listener):
 
 def ask(question: CompareQuestion, listener: Listener) -> CompareReport:
     """Read a question, ask each side, compare them."""
-    asked = read_question(question)
-    answers = asked.given or _answers(asked, listener)
-    return compared(answers, asked.serving).came_from(asked, listener.notes)
+    comparison = read_question(question)
+    answers = comparison.answers or _answers(comparison, listener)
+    return compared(answers, comparison.serving).came_from(comparison, listener.notes)
 
 
-def _answers(asked: CompareAsked, listener: Listener) -> list[Any]:
+def _answers(comparison: CompareAsked, listener: Listener) -> list[Any]:
     """The answer of each side; what nobody says of a plan that is written out is as the first file has it."""
-    quiet, answers = _OneSide(listener), []
-    files = [side.plan for side in asked.candidates if is_plan_path(side.plan)]
-    job = {}
+    candidates, quiet = comparison.candidates, _OneSide(listener)
+    files = [side.plan for side in candidates if is_plan_path(side.plan)]
+    job: dict[str, Any] = {}
     if files:
-        job = served_by(files[0]) if asked.serving else said_by(load_training_file(files[0]))
-    ask_side = _serve if asked.serving else _train
-    for number, side in enumerate(asked.candidates):
-        answers.append(ask_side(asked.question, side, {} if is_plan_path(side.plan) else job, quiet))
-        listener.step(number + 1, len(asked.candidates))
+        job = served_by(files[0]) if comparison.serving else said_by(load_training_file(files[0]))
+    ask_side = _serve if comparison.serving else _train
+    answers: list[Any] = []
+    for side in candidates:
+        # a plan file says its own job
+        answers.append(ask_side(comparison.question, side, {} if is_plan_path(side.plan) else job, quiet))
+        listener.step(len(answers), len(candidates))
     return answers
 
 
@@ -260,7 +261,7 @@ def served_by(path: str) -> dict[str, Any]:
     return {name: value for name, value in flags.items() if value} | lengths
 
 
-def _given(question: CompareQuestion, names: tuple[str, ...], side: Contender, software: str) -> dict[str, Any]:
+def _flags(question: CompareQuestion, names: tuple[str, ...], side: Contender, software: str) -> dict[str, Any]:
     """The flags of one side that say something."""
     flags = {name: getattr(question, name) for name in ("model", "batch", "price", "dtype", "profile", *names)}
     flags |= {"on": side.on, software: side.software, "plan": side.plan}
@@ -268,78 +269,93 @@ def _given(question: CompareQuestion, names: tuple[str, ...], side: Contender, s
 
 
 def _train(question: CompareQuestion, side: Contender, job: dict[str, Any], listener: Listener) -> Any:
-    flags = _given(question, ("seq", "tokens", "numerics", *FIELDS), side, "stack")
+    flags = _flags(question, ("seq", "tokens", "numerics", *FIELDS), side, "stack")
     whole = job | flags | {"measured": side.measured, "alone": bool(side.plan)}
     return ask_train(TrainQuestion(**whole, top=1), listener)
 
 
 def _serve(question: CompareQuestion, side: Contender, job: dict[str, Any], listener: Listener) -> Any:
-    flags = _given(question, ("prompt", "output", "ttft", "tpot"), side, "engine")
+    flags = _flags(question, ("prompt", "output", "ttft", "tpot"), side, "engine")
     saved = served_by(side.plan) if is_plan_path(side.plan) else job
     whole = job | flags | {"model": flags.get("model", saved.get("model", ""))}
     if not whole["model"]:
         raise InputError("The comparison lacks a model; give --model, such as llama3-70b.")
-    asked = read_serving(ServeQuestion(**whole, top=1))
-    for text in asked.notes:
+    understood = read_serving(ServeQuestion(**whole, top=1))
+    for text in understood.notes:
         listener.note(text)
-    return answer(asked)
+    return answer_serving(understood)
 
 
 def compared(answers: list[Any], serving: bool) -> CompareReport:
     """The report on answers of one kind: the first plan of each, or all plans of a single one."""
+    kind = "serving" if serving else "training"
     side_of = serving_side if serving else training_side
     first = answers[0]
     if len(answers) == 1:
         sides = [side_of(first, index) for index in range(len(first.configs if serving else first.plans))]
     else:
-        sides = [side_of(answer_) for answer_ in answers]
-    sides, kind = keyed(sides), "serving" if serving else "training"
-    models, work = " and ".join(dict.fromkeys(answer_.model for answer_ in answers)), _workload(first, serving)
-    differences = [difference(sides[0], side, kind) for side in sides[1:]]
-    report = CompareReport(kind, models, work, sides, differences, _winner(sides, kind), [])
-    works = {_workload(answer_, serving) for answer_ in answers}
-    if len(works) > 1:
-        report.notes += ["The sides are asked about different work."]
+        sides = list(map(side_of, answers))
+    sides = keyed(sides)
+    work = _workload(first, serving)
+    report = CompareReport(
+        kind=kind,
+        model=" and ".join(dict.fromkeys(answer.model for answer in answers)),
+        workload=work,
+        sides=sides,
+        differences=[difference(sides[0], side, kind) for side in sides[1:]],
+        winner=_winner(sides, kind),
+        notes=[],
+    )
+    if any(_workload(answer, serving) != work for answer in answers):
+        report.notes.append("The sides are asked about different work.")
     if any(side.terms and not side.feasible for side in sides):
         report.notes.append("Times of what cannot run are as if it could.")
-    report.notes += [*_measured(sides), *_heads(sides), *(_slow_ends(answers, sides) if serving else [])]
-    report.overtakes = [*_by_price(sides), *([] if serving or len(answers) != 2 else _by_hardware(answers, sides))]
+    report.notes += [*_measured(sides), *_heads(sides)]
+    report.overtakes += _by_price(sides)
+    if serving:
+        report.notes += _slow_ends(answers, sides)
+    elif len(answers) == 2:
+        report.overtakes += _by_hardware(answers, sides)
     return report
 
 
-HEAD, UNEVEN = "head matmuls", "uneven stages"
+# Terms of a training step: the matmuls of the output head, and the wait of other pipeline stages for the longest.
+HEAD = "head matmuls"
+UNEVEN = "uneven stages"
 
 
 def _heads(sides: list[Side]) -> list[str]:
     """Whose matmuls of the head are within another term: the other stages of a pipeline wait for the one that has
     them."""
-    terms = {side.key: {term.name for term in side.terms if term.exposed_s} for side in sides}
-    within = [key for key, names in terms.items() if UNEVEN in names and HEAD not in names]
-    if not within or not any(HEAD in names for names in terms.values()):
+    has_head = [side for side in sides if side.exposed.get(HEAD)]
+    within = [side.key for side in sides if side.exposed.get(UNEVEN) and side not in has_head]
+    if not within or not has_head:
         return []
     return [f"The {HEAD} of {' and '.join(within)} are in its {UNEVEN}: the others wait for the stage that has them."]
 
 
 def next_command(report: CompareReport) -> str:
     """The whole answer for the fastest side of a comparison of training."""
-    asked, best = report.asked, report.best
-    if asked is None or best is None or asked.serving or len(asked.candidates) != len(report.sides):
+    comparison, best = report.asked, report.best
+    if comparison is None or best is None or comparison.serving or len(comparison.candidates) != len(report.sides):
         return ""
-    question, side = asked.question, asked.candidates[report.sides.index(best)]
-    flags = {"batch": question.batch, "seq": question.seq, "tokens": question.tokens, "stack": best.software}
-    flags |= {name: getattr(question, name) for name in ("method", "lora_rank", "frozen", "dtype")}
+    question, side = comparison.question, comparison.candidates[report.sides.index(best)]
     if not (question.batch and question.seq) or unnamed(question.model, side.on):
         return ""
-    plan = f' --plan "{best.plan}"' if written(side.plan) else ""
-    options = "".join(f" --{name.replace('_', '-')} {shlex.quote(str(word))}" for name, word in flags.items() if word)
-    return f"dscale train {shlex.quote(written(question.model))} --on {written(side.on)}{plan}{options}"
+    command = f"dscale train {shlex.quote(written(question.model))} --on {written(side.on)}"
+    if written(side.plan):
+        command += f' --plan "{best.plan}"'
+    flags = {"batch": question.batch, "seq": question.seq, "tokens": question.tokens, "stack": best.software}
+    flags |= {name: getattr(question, name) for name in ("method", "lora_rank", "frozen", "dtype")}
+    for name, value in flags.items():
+        if value:
+            command += f" --{name.replace('_', '-')} {shlex.quote(str(value))}"
+    return command
 
 
-def _sheet(report: CompareReport, detail: bool) -> Sheet:
+def _blocks(report: CompareReport, detail: bool) -> Sheet:
     sheet, command = compare_blocks(report, detail), next_command(report)
-    if command:
-        return Sheet((*sheet.blocks, NextStep(command, "Next:")))
-    return sheet
+    return Sheet((*sheet.blocks, NextStep(command, "Next:"))) if command else sheet
 
 
 def _by_price(sides: list[Side]) -> list[str]:
@@ -347,49 +363,54 @@ def _by_price(sides: list[Side]) -> list[str]:
     priced = [side for side in sides if side.feasible and side.figure(DOLLARS)]
     if not priced:
         return []
-    best = min(priced, key=lambda side: _value(side, DOLLARS))
-    sentences = []
+    best = min(priced, key=lambda side: side.value(DOLLARS))
+    best_chip = best.slice.partition(":")[0]
+    sentences: list[str] = []
     for side in sides:
-        name, each = side.slice.partition(":")[0], _value(side, TOKENS)
-        if side.feasible and each and name != best.slice.partition(":")[0]:
-            price = _value(side, DOLLARS) * each * 3600 / 1e6 or None
-            sentences.append(price_where(f"{side.key} ({name})", best.key, _value(best, DOLLARS), each, price))
+        chip, tokens_per_s = side.slice.partition(":")[0], side.value(TOKENS)
+        if side.feasible and tokens_per_s and chip != best_chip:
+            # dollars for a million tokens, times the millions of tokens of an hour: what an hour of the chip costs
+            usd_per_h = side.value(DOLLARS) * tokens_per_s * 3600 / 1e6 or None
+            name = f"{side.key} ({chip})"
+            sentences.append(price_where(name, best.key, best.value(DOLLARS), tokens_per_s, usd_per_h))
     return sentences
 
 
 def _by_hardware(answers: list[Any], sides: list[Side]) -> list[str]:
     """At what bandwidths, rates and batches the slower of two sides overtakes the other."""
-    if not all(first.plans and first.asked is not None for first in answers):
-        return []
-    first, other = ((first.asked.job(chosen_slice(first.asked, first)), first.plans[0].plan) for first in answers)
-    return overtaking(first, other, (sides[0].key, sides[1].key))
+    choices: list[Choice] = []
+    for answer in answers:
+        if not answer.plans or answer.asked is None:
+            return []
+        choices.append((answer.asked.job(chosen_slice(answer.asked, answer)), answer.plans[0].plan))
+    return overtaking(choices[0], choices[1], (sides[0].key, sides[1].key))
 
 
 def _slow_ends(answers: list[Any], sides: list[Side]) -> list[str]:
-    """What `serve` counts chips at on which no such run was measured."""
+    """Notes on chips that `serve` ranks at the slow end of their band, because no such run was measured on them."""
     if len(answers) == 1:
         rows = answers[0].configs
     else:
-        rows = [next(iter(config.configs), None) for config in answers]
-    return [
-        f"No such run was measured on the chips of {side.key}: `serve` ranks it at the slow end of its band, "
-        f"${config.ranked_usd_per_mtok:,.2f} per million tokens."
-        for side, config in zip(sides, rows, strict=True)
-        if config is not None and config.counted < 1 and config.ranked_usd_per_mtok
-    ]
+        rows = [answer.configs[0] if answer.configs else None for answer in answers]
+    sentences: list[str] = []
+    for side, row in zip(sides, rows, strict=True):
+        if row is not None and row.counted < 1 and row.ranked_usd_per_mtok:
+            sentences.append(
+                f"No such run was measured on the chips of {side.key}: `serve` ranks it at the slow end of its band, "
+                f"${row.ranked_usd_per_mtok:,.2f} per million tokens."
+            )
+    return sentences
 
 
 def _measured(sides: list[Side]) -> list[str]:
     """Measured steps against each other, beside what was expected of them."""
     measured = [(side, side.measured_s) for side in sides if side.measured_s]
-    sentences = []
+    sentences: list[str] = []
     for side, seconds in measured[1:]:
         first, first_s = measured[0]
         expected = seconds_of(side) / seconds_of(first)
-        sentences.append(
-            f"Measured, the step of {side.key} is {seconds / first_s:.2f}x that of {first.key}; {expected:.2f}x was "
-            "expected."
-        )
+        ratio = f"{seconds / first_s:.2f}x that of {first.key}; {expected:.2f}x was expected"
+        sentences.append(f"Measured, the step of {side.key} is {ratio}.")
     return sentences
 
 
@@ -401,24 +422,17 @@ def _workload(answer: Any, serving: bool) -> str:
 
 
 def _winner(sides: list[Side], kind: str) -> str:
-    """The fastest side for its tokens; of serving the cheapest, or where prices lack, the one with most of a chip."""
+    """The fastest side for its tokens; of serving the cheapest that misses no target, or without prices the one with
+    most tokens per chip."""
     able = [side for side in sides if side.feasible]
     if not able:
         return ""
     if kind == "training":
         return min(able, key=lambda side: seconds_of(side) / side.tokens).key
-    priced = all(side.figure(DOLLARS) for side in able)
-    meets = [side for side in able if not side.problems] or able
-    if priced:
-        return min(meets, key=lambda side: _value(side, DOLLARS)).key
-    return max(meets, key=lambda side: _value(side, TOKENS)).key
+    meeting = [side for side in able if not side.problems] or able
+    if all(side.figure(DOLLARS) for side in able):
+        return min(meeting, key=lambda side: side.value(DOLLARS)).key
+    return max(meeting, key=lambda side: side.value(TOKENS)).key
 
 
-def _value(side: Side, name: str) -> float:
-    figure = side.figure(name)
-    if figure is None or figure.value is None:
-        return 0.0
-    return figure.value
-
-
-bind(CompareReport, Face(_sheet, draw))
+bind(CompareReport, Face(_blocks, draw))

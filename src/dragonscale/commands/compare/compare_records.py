@@ -60,6 +60,19 @@ class Side(msgspec.Struct):
         """A figure by its name, where the side has it."""
         return next((figure for figure in self.figures if figure.name == name and figure.value is not None), None)
 
+    def value(self, name: str) -> float:
+        """The value of a figure; 0 where the side has none."""
+        figure = self.figure(name)
+        return 0.0 if figure is None or figure.value is None else figure.value
+
+    @property
+    def exposed(self) -> dict[str, float]:
+        """Exposed seconds of the step by term."""
+        seconds: dict[str, float] = {}
+        for term in self.terms:
+            seconds[term.name] = seconds.get(term.name, 0.0) + term.exposed_s
+        return seconds
+
 
 class TermDifference(msgspec.Struct):
     """A term of both steps, in exposed seconds."""

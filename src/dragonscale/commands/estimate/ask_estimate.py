@@ -27,10 +27,10 @@ KEYS = ("run", "fine-tuning", "decode")
 
 def estimate_blocks(report: EstimateReport, _: bool) -> Sheet:
     """The whole answer."""
-    asked = report.letters
+    letters = report.letters
     asides = [f"{amount(report.tokens, 'count')} tokens" if report.find("training FLOPs (6ND)") else ""]
     asides += [f"context {report.context:,}" if report.find("KV bytes a sequence") else ""]
-    asides += [f"{name} {asked[name]:,.0f}" if name in asked else "" for name in ("batch", "prompt", "chips")]
+    asides += [f"{name} {letters[name]:,.0f}" if name in letters else "" for name in ("batch", "prompt", "chips")]
     asides += [f"weights in {report.weights}" if report.find("decode step") else ""]
     asides += [f"MFU {report.mfu:.0%}" if report.on else ""]
     where = f" on {report.on}" if report.on else ""
@@ -135,48 +135,48 @@ def _legend(report: EstimateReport) -> str:
 
 def ask(question: EstimateQuestion, listener: Listener) -> EstimateReport:
     """Read a question, tell how it was read, and answer it."""
-    asked = read_question(question)
-    for text in asked.notes:
+    job = read_question(question)
+    for text in job.notes:
         listener.note(text)
-    return answer(asked).came_from(asked, listener.notes)
+    return answer(job).came_from(job, listener.notes)
 
 
-def answer(asked: EstimateAsked) -> EstimateReport:
+def answer(job: EstimateAsked) -> EstimateReport:
     """Every line that can be worked out from what is known."""
-    paper = Paper(asked.model.program().sections if asked.model is not None else ())
-    lines.write_weights(asked, paper)
-    if asked.training:
+    paper = Paper(job.model.program().sections if job.model is not None else ())
+    lines.write_weights(job, paper)
+    if job.training:
         # adapters are not trained on a whole run's tokens
-        if asked.question.lora_rank is None or asked.question.tokens.strip():
-            lines.write_run(asked, paper)
-        lines.write_state(asked, paper)
-    if asked.serving:
-        lines.write_cache(asked, paper)
-        if asked.chip is not None:
-            lines.write_serving(asked, paper)
-    if asked.question.lora_rank is not None:
-        lines.write_finetuning(asked, paper)
-    if asked.piece is not None:
-        where = str(asked.piece)
+        if job.question.lora_rank is None or job.question.tokens.strip():
+            lines.write_run(job, paper)
+        lines.write_state(job, paper)
+    if job.serving:
+        lines.write_cache(job, paper)
+        if job.chip is not None:
+            lines.write_serving(job, paper)
+    if job.question.lora_rank is not None:
+        lines.write_finetuning(job, paper)
+    if job.piece is not None:
+        where = str(job.piece)
     else:
-        where = asked.chip.name if asked.chip is not None else ""
-    sizes = asked.total, asked.active, asked.tokens, asked.seq, asked.context, asked.mfu
-    letters, weights = dict(paper.letters.values), asked.question.weights
-    report = EstimateReport(asked.name, where, *sizes, paper.lines, letters, [], weights)
-    report.notes = _notes(asked, report)
+        where = job.chip.name if job.chip is not None else ""
+    sizes = job.total, job.active, job.tokens, job.seq, job.context, job.mfu
+    letters, weights = dict(paper.letters.values), job.question.weights
+    report = EstimateReport(job.name, where, *sizes, paper.lines, letters, [], weights)
+    report.notes = _notes(job, report)
     return report
 
 
-def _notes(asked: EstimateAsked, report: EstimateReport) -> list[str]:
+def _notes(job: EstimateAsked, report: EstimateReport) -> list[str]:
     notes = []
     fewest, largest = report.find("fewest chips"), report.find("largest batch")
-    if asked.piece is not None and fewest is not None and fewest.value > asked.piece.chips:
-        notes.append(f"{asked.piece} does not hold the weights and the batch: that takes {fewest.value:,.0f} chips.")
-    elif largest is not None and largest.value < asked.batch:
-        notes.append(f"Only {largest.value:,.0f} of {asked.batch:,} sequences fit beside the weights.")
-    if asked.sparse and asked.model is None and asked.serving and asked.chip is not None:
+    if job.piece is not None and fewest is not None and fewest.value > job.piece.chips:
+        notes.append(f"{job.piece} does not hold the weights and the batch: that takes {fewest.value:,.0f} chips.")
+    elif largest is not None and largest.value < job.batch:
+        notes.append(f"Only {largest.value:,.0f} of {job.batch:,} sequences fit beside the weights.")
+    if job.sparse and job.model is None and job.serving and job.chip is not None:
         notes.append("A decode step reads every expert here, as a large batch does; a small one reads fewer.")
-    if asked.chip is not None:
+    if job.chip is not None:
         notes.append(
             "Communication, workspace and launch gaps are left out: `dscale train` and `dscale serve` have them."
         )

@@ -90,10 +90,12 @@ def ask_roofline(question: questions.ExplainRooflineQuestion, listener: Listener
 
 
 def ask_collective(question: questions.ExplainCollectiveQuestion, listener: Listener) -> Explanation:
-    asked = read_collective(question, listener)
-    volume = read_volume(question.size, asked) if question.size else None
-    explanation = physics.explain_collective(asked.kind, volume, asked.mesh, asked.axes, asked.options)
-    return explanation.came_from(asked, listener.notes)
+    understood = read_collective(question, listener)
+    volume = read_volume(question.size, understood) if question.size else None
+    explanation = physics.explain_collective(
+        understood.kind, volume, understood.mesh, understood.axes, understood.options
+    )
+    return explanation.came_from(understood, listener.notes)
 
 
 def ask_shard(question: questions.ExplainShardQuestion, listener: Listener) -> Explanation:
@@ -134,7 +136,7 @@ def ask_serve(question: questions.ExplainServeQuestion, listener: Listener) -> E
     flags: dict[str, Any] = {
         field.name: getattr(question, field.name) for field in fields(question) if field.name not in not_of_serve
     }
-    asked = read_question(ServeQuestion(**flags))
-    for text in profile_notes(chip for chip, _ in asked.targets):
+    understood = read_question(ServeQuestion(**flags))
+    for text in profile_notes(chip for chip, _ in understood.targets):
         listener.note(text)
-    return explain_serve(asked, question.line, question.solve).came_from(asked, listener.notes)
+    return explain_serve(understood, question.line, question.solve).came_from(understood, listener.notes)

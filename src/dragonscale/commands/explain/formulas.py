@@ -126,16 +126,16 @@ def value_of(expression: Any, values: dict[Any, float]) -> float | None:
 def formula_line(name: str, formula: Any, values: dict[Any, float], dimension: str) -> FormulaLine:
     """Put values into a formula; where some symbol has none, the value stays open."""
     formula = sympy.sympify(formula)
-    text = numbers = formula_text(formula)
+    text = with_numbers = formula_text(formula)
     for key, value in sorted(values.items(), key=lambda item: -len(str(item[0]))):
-        numbers = re.sub(rf"(?<![A-Za-z0-9_]){re.escape(str(key))}(?![A-Za-z0-9_])", f"{value:.6g}", numbers)
+        with_numbers = re.sub(rf"(?<![A-Za-z0-9_]){re.escape(str(key))}(?![A-Za-z0-9_])", f"{value:.6g}", with_numbers)
     result = value_of(formula, values)
     missing = ", ".join(sorted(map(str, formula.free_symbols - set(values))))
     if result is None:
         shown = f"depends on {missing}"
     else:
         shown = render(result, dimension, digits=4)
-    return FormulaLine(name, text, numbers, shown, result, dimension)
+    return FormulaLine(name, text, with_numbers, shown, result, dimension)
 
 
 class Lettered:

@@ -36,10 +36,10 @@ def explain_roofline(
 ) -> Explanation:
     """Why an operation takes as long as it does: both times, the intensity, and every crossover as a formula;
     `counting` is what `Operation.cost` takes."""
-    asked = parse_operation(expression)
-    all_sizes, _ = open_sizes(asked, sizes)
-    letters = {name: symbol(name) for name in asked.indices}
-    cost = asked.cost(letters, level, **counting)
+    operation = parse_operation(expression)
+    all_sizes, _ = open_sizes(operation, sizes)
+    letters = {name: symbol(name) for name in operation.indices}
+    cost = operation.cost(letters, level, **counting)
     unit, dtype = next(iter(cost.flops), ("matrix", "bf16"))
     flops = sympy.sympify(cost.total_flops)
     peak, width = _rate("C", letters), _rate("W", letters)
@@ -56,10 +56,10 @@ def explain_roofline(
         *([formula_line("intensity", sympy.factor(flops / moved), values, "count")] if moved else []),
         formula_line("critical intensity", peak / width, values, "count"),
     ]
-    varied = {name: letters[name] for name in asked.varied}
+    varied = {name: letters[name] for name in operation.varied}
     solutions = _crossings(f"compute = {level}", flops / peak, moved / width, varied, values)
     open_dims = [name for name, size in all_sizes.items() if not isinstance(size, int)]
-    for name, (others, limit) in large_limits(asked.cost(all_sizes, level, **counting), open_dims, level).items():
+    for name, (others, limit) in large_limits(operation.cost(all_sizes, level, **counting), open_dims, level).items():
         if not others:
             continue  # the crossing in the one letter that is left stands above
         grown = f"{', '.join(others)} large"
@@ -68,7 +68,7 @@ def explain_roofline(
             solutions.append(formula_line(f"{grown}: compute = {level} at {name}", tidy(solution), values, "count"))
     rates = [render(chip.peak(dtype, unit), "FLOP/s"), render(chip.bandwidth(level), "bytes/s")]
     note = f"{peak} = {rates[0]} ({dtype}, {unit} unit), {width} = {rates[1]} ({level}) of {chip.title}"
-    return Explanation(str(asked), lines, [told(line) for line in solutions], [note], solutions)
+    return Explanation(str(operation), lines, [told(line) for line in solutions], [note], solutions)
 
 
 def _crossings(what: str, math: Any, other: Any, letters: dict[str, Any], values: Values) -> list[FormulaLine]:

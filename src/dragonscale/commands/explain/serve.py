@@ -69,20 +69,20 @@ def lettered_phase(name: str, deployment: Deployment, step: Iteration) -> Letter
     return LetteredPhase(name, deployment, step, letters, *lettered_iteration(deployment, step, letters))
 
 
-def explain_serve(asked: ServeAsked, line: str = "", solve: str = "") -> Explanation:
+def explain_serve(understood: ServeAsked, line: str = "", solve: str = "") -> Explanation:
     """Explain the plan and batch that were given, or the best ones: all of an iteration, or the lines, terms and
     tensors that a name says; with `solve`, where two resources take equally long."""
-    refused = asked_refusal(asked) or chip_refusal(asked, asked.targets[0][0])
-    configs = search(asked)
+    refused = asked_refusal(understood) or chip_refusal(understood, understood.targets[0][0])
+    configs = search(understood)
     if not configs and refused:
         raise Infeasible(f"Not possible: {refused}.")
     if not configs:
-        reasons, _ = unfit(asked)
+        reasons, _ = unfit(understood)
         raise Infeasible(" ".join(reason.text for reason in reasons[:2]))
-    config = ranked(asked, configs)[0]
-    where = f"{asked.model.name} on {config.piece}, {config.plan}, batch {config.batch}"
-    phases = _phases(asked, config)
-    limits = list(solved_limits(asked, config))
+    config = ranked(understood, configs)[0]
+    where = f"{understood.model.name} on {config.piece}, {config.plan}, batch {config.batch}"
+    phases = _phases(understood, config)
+    limits = list(solved_limits(understood, config))
     if solve:
         spelled = VARIABLES.get(solve, solve)
         limits = [*(limit for limit in limits if limit.variable == spelled), *_crossings(phases, solve)]
@@ -90,23 +90,23 @@ def explain_serve(asked: ServeAsked, line: str = "", solve: str = "") -> Explana
     if line:
         lines = [*_named(phases, line)]
     else:
-        lines = [*_overview(asked, config, phases)]
-    notes = _notes(asked, config, phases, [*lines, *solutions])
+        lines = [*_overview(understood, config, phases)]
+    notes = _notes(understood, config, phases, [*lines, *solutions])
     if refused:
         notes += [f"The formulas hold, but this would not run: {refused}."]
     return Explanation(where, lines, [told(limit) for limit in solutions], notes, solutions=solutions)
 
 
-def _phases(asked: ServeAsked, config: Config) -> list[LetteredPhase]:
-    deployment = deployed(asked, config)
-    steps = iterations(asked, config.batch, deployment)
+def _phases(understood: ServeAsked, config: Config) -> list[LetteredPhase]:
+    deployment = deployed(understood, config)
+    steps = iterations(understood, config.batch, deployment)
     phases = [lettered_phase(name, deployment, step) for name, step in steps.items()]
-    if asked.ask.output > 1:
+    if understood.ask.output > 1:
         return phases
     return phases[::-1]
 
 
-def _overview(asked: ServeAsked, config: Config, phases: list[LetteredPhase]) -> Iterator[FormulaLine]:
+def _overview(understood: ServeAsked, config: Config, phases: list[LetteredPhase]) -> Iterator[FormulaLine]:
     """Each term of both iterations and each part of the memory; then what follows from them."""
     seconds: dict[str, float] = {}
     for phase in phases:
@@ -124,7 +124,7 @@ def _overview(asked: ServeAsked, config: Config, phases: list[LetteredPhase]) ->
         seconds[phase.name] = sum(parts.values())
     for part, size in phases[0].ledger.memory.items():
         yield phases[0].say(f"memory: {part}", size, "bytes")
-    yield from _rates(asked, config, seconds)
+    yield from _rates(understood, config, seconds)
 
 
 def _term_name(name: str, phase: str) -> str:
@@ -138,9 +138,9 @@ def _term_name(name: str, phase: str) -> str:
     return name
 
 
-def _rates(asked: ServeAsked, config: Config, seconds: dict[str, float]) -> Iterator[FormulaLine]:
+def _rates(understood: ServeAsked, config: Config, seconds: dict[str, float]) -> Iterator[FormulaLine]:
     """What the two iterations make of requests, at best."""
-    symbols_of = {"d": seconds["decode"], "p": seconds["prefill"], "B": config.batch, "O": asked.ask.output}
+    symbols_of = {"d": seconds["decode"], "p": seconds["prefill"], "B": config.batch, "O": understood.ask.output}
     symbols_of |= {"chips": config.chips} | (
         {"usd": config.piece.chip.price} if config.piece.chip.price is not None else {}
     )
@@ -148,7 +148,7 @@ def _rates(asked: ServeAsked, config: Config, seconds: dict[str, float]) -> Iter
     values = {of[name]: float(value) for name, value in symbols_of.items()}
     ranks = config.plan.data * config.plan.pipe
     state = steady_state(of["B"], of["d"], of["p"], of["p"] / ranks, of["O"])
-    if asked.ask.output > 1:
+    if understood.ask.output > 1:
         tpot = of["d"] + of["p"] / ranks * (of["B"] - 1) / (of["O"] - 1)
         yield formula_line("TPOT at best, B - 1 prompts between steps", tpot, values, "s")
         yield formula_line(
@@ -208,7 +208,7 @@ def _solution(limit: ServingLimit) -> FormulaLine:
     return FormulaLine(name, limit.text, line.numbers, f"{limit.value:,.6g}", limit.value, "count")
 
 
-def _notes(asked: ServeAsked, config: Config, phases: list[LetteredPhase], shown: list[FormulaLine]) -> list[str]:
+def _notes(understood: ServeAsked, config: Config, phases: list[LetteredPhase], shown: list[FormulaLine]) -> list[str]:
     state, plan = config.state, config.plan
     letters = phases[-1].letters.values | phases[0].letters.values
     used = {letter for line in shown for letter in re.findall(r"[A-Za-z_]\w*", line.formula)}
@@ -220,7 +220,7 @@ def _notes(asked: ServeAsked, config: Config, phases: list[LetteredPhase], shown
         f"{config.most:,}."
     )
     single = []
-    if asked.ask.output == 1:
+    if understood.ask.output == 1:
         single = ["One output token has no decode step: it is the prefill's."]
     return [
         f"Letters: {', '.join(rates)}",

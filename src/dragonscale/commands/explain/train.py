@@ -291,13 +291,15 @@ def explained_job(
 ) -> tuple[Job, Plan]:
     """The job and the plan of `dscale explain train`."""
     flags: dict[str, Any] = {"batch": batch, "seq": seq, "stack": stack, "dtype": dtype, "numerics": numerics}
-    asked = read_question(TrainQuestion(model=model, on=on, **flags, **tuned))
-    if asked.piece is None:
+    understood = read_question(TrainQuestion(model=model, on=on, **flags, **tuned))
+    if understood.piece is None:
         needs = "Formulas are those of a plan on a slice"
         raise InputError(f"{needs}; --on is {shorten(on)}, write e.g. v5p:4x4x4 or h100:64.")
-    split, chips = read_scheme(plan, asked.piece), asked.piece.chips
+    split, chips = read_scheme(plan, understood.piece), understood.piece.chips
     if split.chips != chips:
-        raise InputError(f"The plan {split} is for {split.chips} chips and {asked.piece} has {chips}; they must agree.")
-    job, named = job_for(asked.job(), split), frozenset[str]() if is_scheme(plan) else given_settings(plan)
+        raise InputError(
+            f"The plan {split} is for {split.chips} chips and {understood.piece} has {chips}; they must agree."
+        )
+    job, named = job_for(understood.job(), split), frozenset[str]() if is_scheme(plan) else given_settings(plan)
     split, _ = read_ranks(split, named, job.stack.name, family(job.slice.chip))
     return job, split if "dtype" in named else replace(split, dtype=dtype)

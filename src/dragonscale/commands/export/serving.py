@@ -42,23 +42,23 @@ def judged_serving(
     pool = file.prefill if file.prefill.slice else None
     # with a pool that prefills, the plan itself is of the replicas that decode
     pool_role = DECODE if pool else BOTH
-    asked, config = _judged(question, file, engine, pool_role)
-    run = _run(question, asked, file, config, engine)
+    understood, config = _judged(question, file, engine, pool_role)
+    run = _run(question, understood, file, config, engine)
     if pool is not None:
         run = replace(run, role="decode")
-    expected = [expectation(config, run.role), *overload(config, file, asked.ask.rate)]
-    numbers = _numbers(config)
+    expected = [expectation(config, run.role), *overload(config, file, understood.ask.rate)]
+    expected_numbers = _numbers(config)
     if isinstance(as_run, ServingPlan) and as_run != file.plan:
         _, as_run_config = _judged(question, replace(file, plan=as_run), engine, pool_role)
         expected += _instead(config, as_run_config)
-        numbers = {**_numbers(as_run_config), "planned_s": config.tpot_s}
+        expected_numbers = {**_numbers(as_run_config), "planned_s": config.tpot_s}
     if pool is not None:
         named = question.engine.strip() or pool.engine or file.engine
         prefill, ttft_s = _pool(question, file, engine_for(target, named, read_serving_plan(pool.plan).plan))
         expected += prefill.expected
-        numbers["ttft_s"] = ttft_s
+        expected_numbers["ttft_s"] = ttft_s
         run = replace(run, prefill=prefill)
-    return JudgedPlan(replace(run, expected=tuple(expected)), numbers)
+    return JudgedPlan(replace(run, expected=tuple(expected)), expected_numbers)
 
 
 def _pool(question: ExportQuestion, file: SavedPlan, engine: str) -> tuple[ServingRun, float]:
@@ -78,23 +78,25 @@ def _pool(question: ExportQuestion, file: SavedPlan, engine: str) -> tuple[Servi
         traffic=SavedTraffic(traffic.prompt, 1, traffic.cached, longest=traffic.longest),
         prefill=SavedPrefill(),
     )
-    asked, config = _judged(question, prefill_file, engine, PREFILL)
-    run = _run(question, asked, prefill_file, config, engine)
+    understood, config = _judged(question, prefill_file, engine, PREFILL)
+    run = _run(question, understood, prefill_file, config, engine)
     return replace(run, role="prefill", expected=(expectation(config, "prefill"),)), config.ttft_s
 
 
-def _run(question: ExportQuestion, asked: ServeAsked, file: SavedPlan, config: ConfigReport, engine: str) -> ServingRun:
+def _run(
+    question: ExportQuestion, understood: ServeAsked, file: SavedPlan, config: ConfigReport, engine: str
+) -> ServingRun:
     """A judged configuration as a run to write down."""
-    assert asked.saved is not None
-    where = asked.targets[0][1] or parse_slice(config.copy_slice)
+    assert understood.saved is not None
+    where = understood.targets[0][1] or parse_slice(config.copy_slice)
     limits = LaunchLimits(file.launch.max_seqs, file.launch.token_budget, file.launch.memory_fraction)
     traffic = file.traffic
     if not traffic.prompt:
-        traffic = SavedTraffic(asked.ask.prompt, asked.ask.output, traffic.cached, traffic.rate, traffic.ramp)
+        traffic = SavedTraffic(understood.ask.prompt, understood.ask.output, traffic.cached, traffic.rate, traffic.ramp)
     file = replace(
         file,
-        plan=asked.saved.plan,
-        model=written(asked.question.model),
+        plan=understood.saved.plan,
+        model=written(understood.question.model),
         slice=config.copy_slice,
         engine=engine,
         batch=file.batch or config.batch,
@@ -102,30 +104,30 @@ def _run(question: ExportQuestion, asked: ServeAsked, file: SavedPlan, config: C
     )
     return ServingRun(
         file=file,
-        model=asked.model,
-        fields=model_fields(asked.question.model),
+        model=understood.model,
+        fields=model_fields(understood.question.model),
         slice=where,
-        engine=engine_on(engine, where.chip, asked.model, limits, where.chips, asked.saved.plan),
+        engine=engine_on(engine, where.chip, understood.model, limits, where.chips, understood.saved.plan),
         command=command(question),
     )
 
 
 def _judged(question: ExportQuestion, file: SavedPlan, engine: str, role: str) -> tuple[ServeAsked, ConfigReport]:
     """A plan judged under an engine; refused where the engine does not run it or it does not fit."""
-    asked = read_question(_question(question, file, engine))
+    understood = read_question(_question(question, file, engine))
     if role == DECODE:
-        asked = asked.apart()
-    assert asked.saved is not None
-    chip, where = asked.targets[0]
-    plan, name = asked.saved.plan, engine.partition(",")[0]
+        understood = understood.apart()
+    assert understood.saved is not None
+    chip, where = understood.targets[0]
+    plan, name = understood.saved.plan, engine.partition(",")[0]
     if not question.force:
-        why = refusal(name, where or chip, asked.model, plan, (asked.ask.prompt, asked.ask.output), role)
+        why = refusal(name, where or chip, understood.model, plan, (understood.ask.prompt, understood.ask.output), role)
         if why:
             raise Infeasible(_for_export(f"{name} cannot run {plan}: {why}."))
-    report = answer(asked, Listener().step)
+    report = answer(understood, Listener().step)
     if not report.configs:
         raise _refused(report, file)
-    return asked, report.configs[0]
+    return understood, report.configs[0]
 
 
 def _for_export(text: str) -> str:

@@ -48,43 +48,43 @@ def judged_training(
         others = ", ".join(tuner.name for tuner in of_kind("training") if tuner.tunes)
         raise Infeasible(f"{target.title} is written for training every weight, and not {file.method}; take {others}.")
     stack = stack_for(target, spelt_stack(question.stack) or file.stack)
-    asked, row = _judged(question, file, stack, target)
-    assert asked.plan is not None
-    assert asked.piece is not None
+    understood, row = _judged(question, file, stack, target)
+    assert understood.plan is not None
+    assert understood.piece is not None
     file = replace(
         file,
-        plan=effective(asked.plan),
-        model=written(asked.question.model),
-        slice=str(asked.piece),
+        plan=effective(understood.plan),
+        model=written(understood.question.model),
+        slice=str(understood.piece),
         stack=stack,
-        batch=asked.sequences,
-        seq=asked.sequence,
+        batch=understood.sequences,
+        seq=understood.sequence,
     )
-    expected, numbers = [expectation(row, target)], _numbers(row)
+    expected, expected_numbers = [expectation(row, target)], _numbers(row)
     if isinstance(as_run, Plan) and as_run != file.plan:
         _, as_run_row = _judged(question, replace(file, plan=as_run), stack, target)
         expected += instead(row, as_run_row)
-        numbers = {**_numbers(as_run_row), "planned_s": row.step_s}
+        expected_numbers = {**_numbers(as_run_row), "planned_s": row.step_s}
     run = TrainingRun(
         file,
-        asked.model,
-        model_fields(asked.question.model),
-        asked.piece,
+        understood.model,
+        model_fields(understood.question.model),
+        understood.piece,
         tuple(expected),
         command(question),
-        numbers["step_s"] or 0.0,
+        expected_numbers["step_s"] or 0.0,
     )
-    return JudgedPlan(run, numbers)
+    return JudgedPlan(run, expected_numbers)
 
 
 def _judged(question: ExportQuestion, file: TrainingFile, stack: str, target: Target) -> tuple[TrainAsked, PlanReport]:
     """A plan judged under a stack; refused where it does not run, unless that is forced."""
     train_question = _question(question, file, stack)
     report = ask_train(train_question, Listener())
-    asked, row = report.asked, report.plans[0]
+    understood, row = report.asked, report.plans[0]
     if not row.feasible and not question.force:
-        raise _refused(asked, effective(asked.plan), target, row, train_question)
-    return asked, row
+        raise _refused(understood, effective(understood.plan), target, row, train_question)
+    return understood, row
 
 
 def _question(question: ExportQuestion, file: TrainingFile, stack: str) -> TrainQuestion:
@@ -109,27 +109,29 @@ def _question(question: ExportQuestion, file: TrainingFile, stack: str) -> Train
     )
 
 
-def _refused(asked: TrainAsked, plan: Plan, target: Target, row: PlanReport, question: TrainQuestion) -> Infeasible:
+def _refused(
+    understood: TrainAsked, plan: Plan, target: Target, row: PlanReport, question: TrainQuestion
+) -> Infeasible:
     """Why a plan does not run, with the nearest that does: another batch, one change of the plan, or what is
     recommended."""
     if row.illegal:
         who = f"{target.title} cannot run"
     else:
-        who = f"{asked.piece} does not run"
+        who = f"{understood.piece} does not run"
     why = "; ".join(row.illegal or row.problems).removesuffix("; take --stack auto")
     sequences = plan.replicas * plan.microbatch  # of one pass of all replicas, which must divide the batch
-    if asked.sequences % sequences:
-        remedy = f"take a batch of {max(round(asked.sequences / sequences), 1) * sequences} sequences"
-    elif (nearest := _nearest_that_runs(asked, plan, question)) is not None:
+    if understood.sequences % sequences:
+        remedy = f"take a batch of {max(round(understood.sequences / sequences), 1) * sequences} sequences"
+    elif (nearest := _nearest_that_runs(understood, plan, question)) is not None:
         remedy = f"the nearest that runs is {short_plan(nearest)}"
     else:
         remedy = "nothing there does"
     return Infeasible(f"{who} {short_plan(plan)}: {why}; {remedy}.")
 
 
-def _nearest_that_runs(asked: TrainAsked, plan: Plan, question: TrainQuestion) -> Plan | None:
+def _nearest_that_runs(understood: TrainAsked, plan: Plan, question: TrainQuestion) -> Plan | None:
     """The first plan one change away that runs, else the one that is recommended there."""
-    job = asked.job()
+    job = understood.job()
     for neighbour in neighbours(job, plan):
         if single_report(job, neighbour, None, False).plans[0].feasible:
             return neighbour

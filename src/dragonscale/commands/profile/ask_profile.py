@@ -22,27 +22,29 @@ from dragonscale.listener import Listener
 
 def ask(question: ProfileQuestion, listener: Listener) -> ProfileReport:
     """Read a question and a profile, tell where the time went."""
-    asked = read_question(question)
-    for text in asked.notes:
+    understood = read_question(question)
+    for text in understood.notes:
         listener.note(text)
-    recording = read_recording(asked.path, listener)
-    return analysed(asked, recording).came_from(asked, listener.notes)
+    recording = read_recording(understood.path, listener)
+    return analysed(understood, recording).came_from(understood, listener.notes)
 
 
-def analysed(asked: ProfileAsked, recording: Recording) -> ProfileReport:
+def analysed(understood: ProfileAsked, recording: Recording) -> ProfileReport:
     """A recording that has been read, analysed and laid beside its plan."""
-    chip, unknown = the_chip(asked, recording)
-    question = asked.question
+    chip, unknown = the_chip(understood, recording)
+    question = understood.question
     return ProfileReport.of(
-        profiled(asked.path, recording, planned_step(asked), chip, unknown, top=question.top, step=question.step)
+        profiled(
+            understood.path, recording, planned_step(understood), chip, unknown, top=question.top, step=question.step
+        )
     )
 
 
-def planned_step(asked: ProfileAsked) -> ExpectedStep | None:
+def planned_step(understood: ProfileAsked) -> ExpectedStep | None:
     """The plan's step; None where no plan was given."""
-    if asked.request is None:
+    if understood.request is None:
         return None
-    return expected_step(asked.request, asked.stack, asked.engine)
+    return expected_step(understood.request, understood.stack, understood.engine)
 
 
 def save_trace(report: ProfileReport, path: str) -> str:

@@ -80,7 +80,7 @@ def _chip(on: Any) -> Chip | None:
     return parse_slice(on).chip
 
 
-def the_chip(asked: ProfileAsked, recording: Recording) -> tuple[Chip | None, str]:
+def the_chip(understood: ProfileAsked, recording: Recording) -> tuple[Chip | None, str]:
     """The chip that rooflines are of, and what is not known about it; a profile of another chip than was said is
     refused."""
     devices = [device for device in recording.devices if device.kind != "cpu"] or list(recording.devices)
@@ -88,18 +88,26 @@ def the_chip(asked: ProfileAsked, recording: Recording) -> tuple[Chip | None, st
     if NO_KERNELS in recording.notes:
         return None, ""
     name_of_device = chip_named(device.name, device.memory_bytes)
-    if asked.chip is not None:
-        if name_of_device and asked.chip.kin != name_of_device and load_chip(name_of_device).title != asked.chip.title:
+    if understood.chip is not None:
+        if (
+            name_of_device
+            and understood.chip.kin != name_of_device
+            and load_chip(name_of_device).title != understood.chip.title
+        ):
             raise InputError(
                 f"The profile was recorded on {shorten(device.name)} ({name_of_device}), and --on or the plan says "
-                f"{asked.chip.name}; leave out --on, or give --on {name_of_device}."
+                f"{understood.chip.name}; leave out --on, or give --on {name_of_device}."
             )
-        if device.kind == "cpu" and asked.chip.kind in ("gpu", "tpu") and is_chip(asked.chip.name.split("+")[0]):
+        if (
+            device.kind == "cpu"
+            and understood.chip.kind in ("gpu", "tpu")
+            and is_chip(understood.chip.name.split("+")[0])
+        ):
             raise InputError(
                 f"The profile was recorded on a CPU ({shorten(device.name)}), and --on or the plan says "
-                f"{asked.chip.name}; leave out --on, or give a chip file of that CPU."
+                f"{understood.chip.name}; leave out --on, or give a chip file of that CPU."
             )
-        return asked.chip, ""
+        return understood.chip, ""
     if name_of_device:
         return load_chip(name_of_device), ""
     if device.name:

@@ -195,12 +195,12 @@ def _choices(question: RlQuestion) -> Choices:
 def ask(question: RlQuestion, listener: Listener) -> RlReport:
     """Ways to run a step, the best first."""
     question, file = with_config(question, listener)
-    asked = read_question(question, listener)
-    job = asked.job
+    understood = read_question(question, listener)
+    job = understood.job
     _check_modes(question, job)
     if file is not None:
         steps = [judge_step(job.work, plan_of(file, job.work))]
-    elif asked.bare:
+    elif understood.bare:
         job, steps = smallest_fitting(job)
         if steps and steps[0].fits:
             listener.note(_smallest_note(job.slice, steps[0]))
@@ -226,12 +226,12 @@ def ask(question: RlQuestion, listener: Listener) -> RlReport:
         report.bound_by, report.changes = bottleneck(best), changes(steps, best)
         if question.to.strip() or question.out.strip():
             report.files = exported(question, best, written(question.model), str(job.slice))
-        if asked.terms is not None:
-            report.run = run_row(best, asked.terms)
-    elif file is None and not asked.bare:
+        if understood.terms is not None:
+            report.run = run_row(best, understood.terms)
+    elif file is None and not understood.bare:
         larger = larger_slice_that_fits(job)
         report.fits_on = "" if larger is None else str(larger)
-    return report.came_from(replace(asked, job=job, best=best), listener.notes)
+    return report.came_from(replace(understood, job=job, best=best), listener.notes)
 
 
 def _check_modes(question: RlQuestion, job: RlJob) -> None:
@@ -251,10 +251,10 @@ def _smallest_note(where: Slice, best: RlStep) -> str:
 
 def save_timeline(report: RlReport, path: str) -> str:
     """Write the simulated run, of 100 steps without --steps, as a timeline."""
-    asked: RlAsked = report.asked
-    if asked.best is None:
+    understood: RlAsked = report.asked
+    if understood.best is None:
         raise InputError("There is no timeline of a run that does not fit.")
-    save_trace(run_trace(simulate_run(asked.best, asked.terms or RunTerms())), path)
+    save_trace(run_trace(simulate_run(understood.best, understood.terms or RunTerms())), path)
     return "; open it at https://ui.perfetto.dev"
 
 

@@ -133,7 +133,7 @@ async def _serve(order: ServeOrder, listener: Listener) -> ServeRun:
     from dragonscale.runtime.server.routes import HttpSettings
     from dragonscale.runtime.server.text import load_text, plain_text
 
-    asked, vocabulary = order.question, order.model.program().sections[0].dims["v"]
+    question, vocabulary = order.question, order.model.program().sections[0].dims["v"]
     if order.folder:
         text = load_text(order.folder)
     else:
@@ -145,21 +145,26 @@ async def _serve(order: ServeOrder, listener: Listener) -> ServeRun:
     shared = {}
     if order.first.prefix_cache:
         shared = {"block_tokens": order.first.page}
-    record = TrafficRecord(asked.record, **facts, **shared)
-    listening = _listening(asked.host, asked.port)
-    begun, log_every_s, bar = time.monotonic(), asked.log_every.read(), StartBar(len(order.workers), listener)
+    record = TrafficRecord(question.record, **facts, **shared)
+    listening = _listening(question.host, question.port)
+    begun, log_every_s, bar = time.monotonic(), question.log_every.read(), StartBar(len(order.workers), listener)
     front = ServingFront(
-        order.workers, order.environments, router=asked.router, queue=asked.queue_limit, record=record, say=bar.heard
+        order.workers,
+        order.environments,
+        router=question.router,
+        queue=question.queue_limit,
+        record=record,
+        say=bar.heard,
     )
     settings = {
         "root": order.folder or order.saved.model,
         "adapters": tuple(order.first.adapters),
         "api_key": order.api_key,
-        "grace_s": asked.grace.read(),
-        "hosts": LOCAL if asked.host in LOCAL else (),
+        "grace_s": question.grace.read(),
+        "hosts": LOCAL if question.host in LOCAL else (),
     }
     app = build_app(front, text, HttpSettings(order.name, order.first.length, vocabulary, **settings))
-    host = f"[{asked.host}]" if ":" in asked.host else asked.host
+    host = f"[{question.host}]" if ":" in question.host else question.host
     url = f"http://{host}:{listening.getsockname()[1]}"
     listener.log(f"Listening on {url}; {url}/ready says how far the start is.")
     try:

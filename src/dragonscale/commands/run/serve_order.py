@@ -97,8 +97,8 @@ def _workers(question: RunServeQuestion, saved: SavedPlan, model: Transformer, o
     """What each worker runs: an order of the model and its weights, with every limit and the plan of its pool."""
     pools = _pools(question, saved, model)
     _check_ranges(question)
-    asked = ("max_seqs", "token_budget", "memory_fraction")
-    launch = LaunchLimits(*(getattr(question, name) or getattr(saved.launch, name) for name in asked))
+    names = ("max_seqs", "token_budget", "memory_fraction")
+    launch = LaunchLimits(*(getattr(question, name) or getattr(saved.launch, name) for name in names))
     draft, drafts = _draft(question, saved, model)
     if draft not in ("", NGRAM) and len(pools) > 1:
         raise InputError(

@@ -164,10 +164,10 @@ def markdown(report: SweepReport) -> str:
 def columns_of(command: str, rows: Sequence[dict[str, Any]]) -> tuple[list[str], list[str]]:
     """What is shown of a command's rows, and what of it was asked differently from row to row."""
     names = dict.fromkeys(name for row in rows for name in row)
-    asked = [name for name in names if name in ("batch", "seq") or name not in (*ANSWERED[command], "answer_s")]
-    asked = [name for name in asked if len({str(row.get(name)) for row in rows}) > 1]
+    varied = [name for name in names if name in ("batch", "seq") or name not in (*ANSWERED[command], "answer_s")]
+    varied = [name for name in varied if len({str(row.get(name)) for row in rows}) > 1]
     short = SHORT[command]
-    return [*short[:2], *(name for name in asked if name not in short), *short[2:]], asked
+    return [*short[:2], *(name for name in varied if name not in short), *short[2:]], varied
 
 
 def failures(rows: Sequence[dict[str, Any]]) -> dict[str, list[str]]:
@@ -241,13 +241,13 @@ def sweep_blocks(report: SweepReport, detail: bool) -> Sheet:
 
 def _rows(command: str, rows: list[dict[str, Any]], max_rows: int) -> Grid:
     """The rows of one command."""
-    (names, asked), less = columns_of(command, rows), COLUMNS["less"]
+    (names, varied), less = columns_of(command, rows), COLUMNS["less"]
     cells = [[shown(name, row.get(name)) for name in names] for row in rows[:max_rows]]
     columns = [
         Column(
             HEADS.get(name, name),
             right=name.endswith(_NUMBERS),
-            keep=less.index(name) - 2 if name in less and name not in asked else 9,
+            keep=less.index(name) - 2 if name in less and name not in varied else 9,
             wrap=name in ("plan", "wire"),
         )
         for name in names

@@ -18,14 +18,14 @@ LONG = 12
 
 def draw(report: SweepReport, kind: str) -> Chart:
     """What `--columns` names: the column to draw, or several words `value x y`; without them what varies."""
-    asked = report.asked.columns if report.asked is not None else ""
-    return sweep_chart(report.lines, asked, kind, f"Sweep of {report.grid}")
+    columns_text = report.asked.columns if report.asked is not None else ""
+    return sweep_chart(report.lines, columns_text, kind, f"Sweep of {report.grid}")
 
 
-def sweep_chart(rows: list[Row], asked: str, kind: str, title: str) -> Chart:
+def sweep_chart(rows: list[Row], columns_text: str, kind: str, title: str) -> Chart:
     """Any numeric column against one or two parameters of flat rows."""
     answered = [row for row in rows if not row.get("failed")]
-    columns = column_names(asked)
+    columns = column_names(columns_text)
     value = _value(answered, columns[:1])
     axes = columns[1:3] or _varying(answered, value)[:2]
     for name in axes:
@@ -41,21 +41,21 @@ def sweep_chart(rows: list[Row], asked: str, kind: str, title: str) -> Chart:
     return _lines(answered, value, axes, title)
 
 
-def column_names(asked: str) -> list[str]:
+def column_names(columns_text: str) -> list[str]:
     """The columns of `--columns`, by the names that rows have: what a grid calls `on` is their slice.
 
     >>> column_names("mfu,batch,on")
     ['mfu', 'batch', 'slice']
     """
-    return ["slice" if word == "on" else word for word in asked.replace(",", " ").split()]
+    return ["slice" if word == "on" else word for word in columns_text.replace(",", " ").split()]
 
 
-def check_columns(asked: str, entries: Sequence[Entry]) -> None:
+def check_columns(columns_text: str, entries: Sequence[Entry]) -> None:
     """Refuse columns that no answer to these entries has, before any of them is asked."""
     columns = {"command", "answer_s"}
     for entry in entries:
         columns |= {"slice" if name == "on" else name for name in entry.asks} | set(ANSWERED[entry.command])
-    for name in column_names(asked):
+    for name in column_names(columns_text):
         if name not in columns:
             raise unknown("column of the sweep called", name, columns)
 
@@ -136,7 +136,7 @@ def _lines(rows: list[Row], value: str, axes: list[str], title: str) -> Chart:
         if at is not None and size is not None:
             lines.setdefault(f"{axes[1]} {row.get(axes[1], '')}" if len(axes) > 1 else value, []).append((at, size))
     series = [LineSeries(name, tuple(sorted(points)), dots=True) for name, points in lines.items()]
-    across, up = ([point[place] for value in series for point in value.points] for place in (0, 1))
+    across, up = ([point[index] for value in series for point in value.points] for index in (0, 1))
     wide = min(across) > 0 and max(across) / min(across) >= 4
     doubling = wide and all(value == int(value) and int(value) & (int(value) - 1) == 0 for value in across)
     edge = (max(across) - min(across)) * 0.04

@@ -59,8 +59,8 @@ def answer_entry(entry: Entry, cached: bool = True) -> SweepAnswer:
 
 
 def _verify(asks: dict[str, Any], cached: bool) -> Any:
-    asked = read_verifying(VerifyQuestion(**asks))
-    return comparing.verify(asked.request, asked.timeout, asked.memory, cached)
+    understood = read_verifying(VerifyQuestion(**asks))
+    return comparing.verify(understood.request, understood.timeout, understood.memory, cached)
 
 
 def _train(asks: dict[str, Any], _: bool) -> Any:

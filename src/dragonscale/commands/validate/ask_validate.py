@@ -64,8 +64,8 @@ def ask_training(question: validate.TrainingScoreQuestion, listener: Listener) -
 def ask_serving(question: validate.ServingScoreQuestion, listener: Listener) -> Validation | RunScore:
     if log := _log(question):
         return ask_served(question, log, listener)
-    asked = {"choices": question.choices, "engine": bool(question.engine)}
-    parts = tuple(name for name, wanted in asked.items() if wanted)
+    flags = {"choices": question.choices, "engine": bool(question.engine)}
+    parts = tuple(name for name, wanted in flags.items() if wanted)
     scores = serving.validate(question.file, question.engine)
     return Validation("serving", scores, parts).came_from(question, listener.notes)
 

@@ -50,10 +50,10 @@ from dragonscale.training.search.bands import kind_name
 def ask_trained(question: TrainingScoreQuestion, text: LogText, listener: Listener) -> RunScore:
     """Score a log."""
     log = read_training_log(text)
-    asked = understood(_train_question(question, log, text))
-    for note in asked.notes:
+    training = understood(_train_question(question, log, text))
+    for note in training.notes:
         listener.note(note)
-    plan, job = asked.plan, asked.job()
+    plan, job = training.plan, training.job()
     assert plan is not None
     if log.chips and log.chips != job.slice.chips:
         raise InputError(
@@ -63,7 +63,7 @@ def ask_trained(question: TrainingScoreQuestion, text: LogText, listener: Listen
     step = settled(log, lambda logged: _seconds(logged, job))
     if step is None:
         raise InputError(f"{text.shown} of {log.software} holds no step with a time.")
-    return _train_score(asked, job, plan, log, step).came_from(asked, listener.notes)
+    return _train_score(training, job, plan, log, step).came_from(training, listener.notes)
 
 
 def _train_question(question: TrainingScoreQuestion, log: TrainingLog, text: LogText) -> TrainQuestion:
@@ -95,8 +95,8 @@ def _seconds(step: LoggedStep, job: Job) -> float | None:
     return None
 
 
-def _train_score(asked: TrainAsked, job: Job, plan: Plan, log: TrainingLog, step: SettledStep) -> RunScore:
-    planned = plan_report(job, plan, asked.tokens, force=True, brief=True)
+def _train_score(understood: TrainAsked, job: Job, plan: Plan, log: TrainingLog, step: SettledStep) -> RunScore:
+    planned = plan_report(job, plan, understood.tokens, force=True, brief=True)
     compared = against_measured(job, plan, planned, step.seconds)
     rows = [*_times(planned, compared, step), *_memory(job, plan, log)]
     notes = [*log.notes, *step.notes, *_own(log, step, compared), *_unexpected(planned)]
@@ -170,14 +170,16 @@ def ask_served(question: ServingScoreQuestion, text: LogText, listener: Listener
         raise InputError(f"{text.shown} of {test.software} holds no request that was answered.")
     simulated = _simulate_question(question, test, text, listener)
     _check_device(test, simulated.on, text)
-    asked = read_question(simulated)
+    understood = read_question(simulated)
     if test.kv_tokens:
-        asked = replace(asked, fleet=replace(asked.fleet, pool=replace(asked.fleet.pool, kv_tokens=test.kv_tokens)))
-    for note in asked.notes:
+        understood = replace(
+            understood, fleet=replace(understood.fleet, pool=replace(understood.fleet.pool, kv_tokens=test.kv_tokens))
+        )
+    for note in understood.notes:
         listener.note(note)
-    total = max(asked.traffic.source.requests, 1)
-    report, _ = run_simulation(asked, lambda done: listener.step(done, total))
-    return _score(asked, report, test).came_from(question, listener.notes)
+    total = max(understood.traffic.source.requests, 1)
+    report, _ = run_simulation(understood, lambda done: listener.step(done, total))
+    return _score(understood, report, test).came_from(question, listener.notes)
 
 
 def _check_device(test: LoadTest, on: Any, text: LogText) -> None:
@@ -272,8 +274,8 @@ def _traffic(test: LoadTest) -> dict[str, Any]:
     return flags | ({"cv": round(spread, 3)} if spread >= EVEN else {})
 
 
-def _score(asked: SimulateAsked, report: SimulateReport, test: LoadTest) -> RunScore:
-    deployment = asked.deployment
+def _score(understood: SimulateAsked, report: SimulateReport, test: LoadTest) -> RunScore:
+    deployment = understood.deployment
     kind = ServedKind(deployment.chip.name, deployment.engine.name, is_moe(deployment.model))
     bands = {name: band_of(kind, name) for name in ("ttft", "tpot", "tokens")}
     times = {"ttft": test.ttft, "tpot": test.tpot, "e2e": test.e2e}

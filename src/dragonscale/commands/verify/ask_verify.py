@@ -42,17 +42,17 @@ class Verification(VerifyReport, Record, frozen=False):  # pyright: ignore[repor
 
 def ask(question: VerifyQuestion, listener: Listener) -> Verification:
     """Read a question, tell how it was read, compile and compare."""
-    asked = read_question(question)
-    for text in asked.notes:
+    understood = read_question(question)
+    for text in understood.notes:
         listener.note(text)
-    return verified(asked, listener, question.cache).came_from(asked, listener.notes)
+    return verified(understood, listener, question.cache).came_from(understood, listener.notes)
 
 
-def verified(asked: VerifyAsked, listener: Listener | None = None, cached: bool = True) -> Verification:
+def verified(understood: VerifyAsked, listener: Listener | None = None, cached: bool = True) -> Verification:
     """Compile a plan and lay the program beside it; where it does not fit, the advice names a plan that would."""
     if listener is not None:
-        listener.wait(f"Compiling for {asked.request.slice}; this takes half a minute or more the first time.")
-    report = comparing.verify(asked.request, asked.timeout, asked.memory, cached, asked.stack)
+        listener.wait(f"Compiling for {understood.request.slice}; this takes half a minute or more the first time.")
+    report = comparing.verify(understood.request, understood.timeout, understood.memory, cached, understood.stack)
     return Verification.of(with_fitting_plan(report))
 
 

@@ -217,24 +217,24 @@ def _options(several: str) -> dict[str, str]:
     return options
 
 
-def training_question(asked: Any, report: Any) -> VerifyAsked:
+def training_question(understood: Any, report: Any) -> VerifyAsked:
     """A training step of the first plan of a `TrainReport`."""
-    if asked.documents:
+    if understood.documents:
         raise InputError("--verify compiles our own program, in which documents see each other; leave out --documents.")
-    if asked.question.largest == "model":
+    if understood.question.largest == "model":
         raise InputError("--verify compiles a model that exists; leave out --largest model.")
-    check_named(asked.question.model, asked.question.on)
+    check_named(understood.question.model, understood.question.on)
     best, work = report.plans[0], report.workload
     plan, batch = str(best.plan), f"{work.sequences}seq"
-    asks = plan, asked.question.model, written_slice(asked, report), batch, str(work.seq), "train"
+    asks = plan, understood.question.model, written_slice(understood, report), batch, str(work.seq), "train"
     return read_question(VerifyQuestion(*asks, stack=best.stack))
 
 
-def serving_question(asked: Any, report: Any) -> VerifyAsked:
+def serving_question(understood: Any, report: Any) -> VerifyAsked:
     """A decode step of the first configuration of a `ServeReport`: one copy of the model, room for
     prompts and answers."""
-    check_named(asked.question.model, asked.question.on)
+    check_named(understood.question.model, understood.question.on)
     best, work = report.configs[0], report.workload
-    tokens, model = work.prompt + work.output, asked.question.model
-    where = asked.written_slice(best.copy_slice)
+    tokens, model = work.prompt + work.output, understood.question.model
+    where = understood.written_slice(best.copy_slice)
     return read_question(VerifyQuestion(best.plan, model, where, str(best.batch), str(tokens), "decode"))
