@@ -18,8 +18,10 @@ from dragonscale.blocks.terminal import text_of
 from dragonscale.commands.sweep import ask_sweep as sweep_module
 from dragonscale.commands.sweep import workers as sweep_pool
 from dragonscale.commands.sweep.ask_sweep import read_grid, sweep
-from dragonscale.commands.sweep.sweep_blocks import BEGIN, END, flat_rows, save_table, sweep_blocks
+from dragonscale.commands.sweep.sweep_blocks import sweep_blocks
 from dragonscale.commands.sweep.sweep_records import Entry, SweepAnswer, SweepReport, open_answers, read_answers
+from dragonscale.commands.sweep.sweep_rows import flat_rows
+from dragonscale.commands.sweep.sweep_tables import BEGIN, END, save_table
 from dragonscale.commands.sweep.workers import answer_entry
 from dragonscale.evidence.verify.records import VerifyReport
 from dragonscale.faces.cli import main

@@ -39,9 +39,11 @@ from dragonscale.commands.questions.simulate import SimulateQuestion
 from dragonscale.commands.questions.train import SweepQuestion, TrainQuestion
 from dragonscale.commands.questions.verify import VerifyQuestion
 from dragonscale.commands.record import Face, bind
-from dragonscale.commands.sweep.sweep_blocks import flat_rows, save_table, sweep_blocks, verify_score
+from dragonscale.commands.sweep.sweep_blocks import sweep_blocks
 from dragonscale.commands.sweep.sweep_charts import check_columns, draw
 from dragonscale.commands.sweep.sweep_records import COMMANDS, Entry, SweepReport, open_answers
+from dragonscale.commands.sweep.sweep_rows import flat_rows, verify_score
+from dragonscale.commands.sweep.sweep_tables import save_table
 from dragonscale.commands.sweep.workers import cores, interruptible, on_ray, pooled
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.listener import Listener

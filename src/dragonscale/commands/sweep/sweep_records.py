@@ -79,6 +79,10 @@ class SweepReport(Record):
         """How many entries there are, and what became of them."""
         return f"{self.entries} entries: {self.known} known before, {self.answered} answered now, {self.failed} failed"
 
+    def answered_rows(self, command: str) -> list[dict[str, Any]]:
+        """The rows of a command whose entries have an answer."""
+        return [row for row in self.lines if row["command"] == command and not row["failed"]]
+
     def headline(self) -> str:
         return self.counts()
 
