@@ -16,8 +16,6 @@ Row = dict[str, Any]
 MAX_HEAT_COLUMNS = 12
 # Parameters that a sweep may vary, the first of them drawn first.
 _ASKED = ("model", "slice", "chips", "batch", "seq", "plan", "prompt", "output", "dtype", "stack", "engine", "rate")
-    ["model", "slice", "chips", "batch", "seq", "plan", "prompt", "output", "dtype", "stack", "engine", "rate"]
-)
 # Ratios of largest to smallest from which on an axis is logarithmic.
 _LOG_X = 4
 _LOG_Y = 20
