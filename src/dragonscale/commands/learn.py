@@ -68,9 +68,13 @@ class LessonReport(Record):
     problems: list[ProblemRow]
     next: str
 
+    @property
+    def solved(self) -> int:
+        """How many problems were answered rightly."""
+        return sum(row.right > 0 for row in self.problems)
+
     def headline(self) -> str:
-        solved = sum(row.right > 0 for row in self.problems)
-        return f"{self.title}: {solved} of {len(self.problems)} problems solved"
+        return f"{self.title}: {self.solved} of {len(self.problems)} problems solved"
 
 
 class ProblemReport(Record):
@@ -204,31 +208,44 @@ def problem_report(
 ) -> ProblemReport:
     """A problem as it is asked, and what came of an answer."""
     problem, posed = problem_posed.problem, problem_posed.posed
-    shown = solution or (verdict is not None and verdict.right)
+    this = f"dscale learn {problem.id}"
     seed = f" --seed {problem_posed.seed}" if problem_posed.seed else ""
-    return ProblemReport(
+    report = ProblemReport(
         problem=problem.id,
         title=problem.title,
         chapter=problem.chapter,
         seed=problem_posed.seed,
         ask=posed.ask,
-        unit="one of the options" if posed.options else "a whole number" if posed.whole else WANTED[posed.dimension],
+        unit=_unit(posed),
+        # options and whole numbers are answered exactly
         tolerance=0.0 if posed.options or posed.whole else posed.tolerance,
         options=list(posed.options),
         hints=list(posed.hints) if hint else [],
         answered=answer_given,
-        right=None if verdict is None else verdict.right,
-        told="" if verdict is None else verdict.told,
-        answer=answer_text(posed) if shown else "",
-        value=posed.answer if shown and not isinstance(posed.answer, str) else None,
-        solution=list(posed.steps) if shown else [],
-        check=posed.check if shown else "",
+        right=None,
+        told="",
+        answer="",
+        value=None,
+        solution=[],
+        check="",
         page=find_chapter(problem.chapter).page,
-        again=f"dscale learn {problem.id} --seed {problem_posed.seed + 1}",
-        next=_following(problem)
-        if shown
-        else f"dscale learn {problem.id}{seed} {'--hint' if verdict else '--answer …'}",
+        again=f"{this} --seed {problem_posed.seed + 1}",
+        next=f"{this}{seed} {'--hint' if verdict else '--answer …'}",
     )
+    if verdict is not None:
+        report.right, report.told = verdict.right, verdict.told
+    if solution or report.right:
+        report.answer, report.solution, report.check = answer_text(posed), list(posed.steps), posed.check
+        report.value = None if isinstance(posed.answer, str) else posed.answer
+        report.next = _following(problem)
+    return report
+
+
+def _unit(posed: Posed) -> str:
+    """What an answer is to be."""
+    if posed.options:
+        return "one of the options"
+    return "a whole number" if posed.whole else WANTED[posed.dimension]
 
 
 def answer_text(posed: Posed) -> str:
@@ -258,27 +275,28 @@ def course_blocks(report: CourseReport, _detail: bool) -> Sheet:
 
 
 def lesson_blocks(report: LessonReport, detail: bool) -> Sheet:
-    mark = {True: "solved", False: ""}
-    rows = [
-        [row.problem.partition(".")[2], row.title, mark[row.right > 0], *([", ".join(row.book)] if detail else [])]
-        for row in report.problems
-    ]
+    """The problems of a chapter, and which of them are solved."""
     columns = [Column("problem"), Column("", wrap=True, keep=5), Column("")]
     if detail:
-        columns += [Column("in the book", wrap=True)]
-    solved = sum(row.right > 0 for row in report.problems)
-    aside = f"{report.about} {solved} of {len(report.problems)} solved. To read: {report.page}"
-    return Sheet((Title(report.title, aside), table(columns, rows), NextStep(report.next, "Next:")))
+        columns.append(Column("in the book", wrap=True))
+    rows: list[list[str]] = []
+    for row in report.problems:
+        cells = [row.problem.partition(".")[2], row.title, "solved" if row.right else "", ", ".join(row.book)]
+        rows.append(cells[: len(columns)])
+    aside = f"{report.about} {report.solved} of {len(report.problems)} solved. To read: {report.page}"
+    return sheet(Title(report.title, aside), table(columns, rows), NextStep(report.next, "Next:"))
 
 
 def problem_blocks(report: ProblemReport, _detail: bool) -> Sheet:
-    seed = f", seed {report.seed}" if report.seed else ""
-    title = [Title(report.title, f"{report.problem}{seed}"), Prose(report.ask)]
-    blocks: list[Block] = [*title] if report.ask else []  # a dialogue has asked it already
-    if report.options:
-        lines = (f"{letter}) {option}" for letter, option in zip(LETTERS, report.options, strict=False))
-        blocks.append(Verbatim("\n".join(lines)))
-    blocks += [Prose(f"Hint {number}: {hint}", "dim") for number, hint in enumerate(report.hints, 1)]
+    """A problem as it is asked, its hints, and what came of an answer."""
+    blocks: list[Block] = []
+    if report.ask:  # a dialogue has asked it already
+        seed = f", seed {report.seed}" if report.seed else ""
+        blocks += [Title(report.title, f"{report.problem}{seed}"), Prose(report.ask)]
+    options = (f"{letter}) {option}" for letter, option in zip(LETTERS, report.options, strict=False))
+    blocks.append(Verbatim("\n".join(options)))
+    for rank, hint in enumerate(report.hints, 1):
+        blocks.append(Prose(f"Hint {rank}: {hint}", "dim"))
     if report.told:
         blocks.append(Prose(f"{report.answered}: {report.told}", "good" if report.right else "warn"))
     if report.solution:
@@ -286,7 +304,7 @@ def problem_blocks(report: ProblemReport, _detail: bool) -> Sheet:
         blocks.append(facts(("answer", report.answer, "key"), ("check", report.check), ("to read", report.page)))
     elif report.right is None:
         blocks.append(Prose(f"Answer: {report.unit}{_percent(report.tolerance)}."))
-    return Sheet((*blocks, *([NextStep(report.next, "Next:")] if report.next else [])))
+    return sheet(*blocks, NextStep(report.next, "Next:"))
 
 
 def _percent(tolerance: float) -> str:

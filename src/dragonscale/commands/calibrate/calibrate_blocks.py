@@ -1,47 +1,48 @@
 """`dscale calibrate` laid out: what the profile is worth and how to use it; or what a check found."""
 
-from dragonscale.blocks.sheet import Block, NextStep, Prose, Sheet, Title, facts, table
+from dragonscale.blocks.sheet import Block, NextStep, Prose, Sheet, Title, facts, sheet, table
 from dragonscale.commands.calibrate.calibrate_records import CalibrationReport
 from dragonscale.commands.grids import grid
 from dragonscale.errors import shorten
 from dragonscale.physics.units import render
 
-# Lines of a list; `--explain` shows all.
-MOST_PLANNED, MOST_CHECKED = 30, 8
+# Rows of a list without `--explain`: cases to measure, cases farthest from the profile, keys that are not known.
+MAX_PLANNED = 30
+MAX_CHECKED = 8
+MAX_UNKNOWN = 5
 
 
 def calibration_blocks(report: CalibrationReport, detail: bool) -> Sheet:
     """The whole answer."""
     software = ", ".join(f"{name} {version}" for name, version in report.software.items())
-    many = f"{report.devices} x " if report.devices > 1 else ""
-    title = Title(f"Kernels of {many}{report.device} ({report.chip})", f"timed with {report.timed_with}: {software}")
     if report.steps:
         where = f"{report.device or report.chip} ({report.chip})"
-        title = Title(f"Whole steps of our own program on {where}", software and f"timed with {software}")
-        blocks = _settled(report, detail)
-    elif report.planned:
-        blocks = _planned(report, detail)
-    elif report.checked_tables:
-        blocks = _checked(report, detail)
-    else:
-        blocks = _fitted(report)
-    return Sheet((title, *(block for block in blocks if block is not None)))
+        aside = f"timed with {software}" if software else ""
+        return sheet(Title(f"Whole steps of our own program on {where}", aside), *_settled(report, detail))
+    count = f"{report.devices} x " if report.devices > 1 else ""
+    title = Title(f"Kernels of {count}{report.device} ({report.chip})", f"timed with {report.timed_with}: {software}")
+    if report.planned:
+        return sheet(title, *_planned(report, detail))
+    if report.checked_tables:
+        return sheet(title, *_checked(report, detail))
+    return sheet(title, *_fitted(report))
 
 
-def _planned(report: CalibrationReport, detail: bool) -> list[Block | None]:
-    max_cases = len(report.planned) if detail else MOST_PLANNED
-    more = len(report.planned) - max_cases
+def _planned(report: CalibrationReport, detail: bool) -> list[Block]:
+    """What would be measured, and how long that takes."""
     head = facts(
         ("to measure", f"{len(report.planned)} cases, those that tell most first"),
         ("takes", f"about {render(report.planned_s, 's')} for all; --minutes ends it sooner"),
         ("records", report.records),
     )
-    rows = [(case,) for case in report.planned[:max_cases]]
-    return [head, table(["case"], rows, foot=f"… and {more} more" if more > 0 else "")]
+    shown = report.planned if detail else report.planned[:MAX_PLANNED]
+    rest = len(report.planned) - len(shown)
+    foot = f"… and {rest} more" if rest else ""
+    return [head, table(["case"], [(case,) for case in shown], foot=foot)]
 
 
-def _settled(report: CalibrationReport, detail: bool) -> list[Block | None]:
-    """Constants of the stack and the engine, and how steps stand under them; those left out first."""
+def _settled(report: CalibrationReport, detail: bool) -> list[Block]:
+    """Constants of the stack and the engine, and how steps compare with them; those left out first."""
     steps = [step for step in report.steps if detail or step.use != "fit"]
     steps.sort(key=lambda step: (step.use == "fit", step.case))
     columns = {
@@ -50,51 +51,61 @@ def _settled(report: CalibrationReport, detail: bool) -> list[Block | None]:
     }
     measured = f"{report.measured} steps, in {report.records}"
     if report.unknown_rows:
-        measured += f" (not used, of no case there is: {', '.join(shorten(key) for key in report.unknown_rows[:5])})"
-    line = f"dscale train llama3.2-1b --on {report.chip}:1 --batch 16seq --seq 4096 --stack {report.profile}"
+        measured += f" (not used, of unknown cases: {', '.join(map(shorten, report.unknown_rows[:MAX_UNKNOWN]))})"
+    command = f"dscale train llama3.2-1b --on {report.chip}:1 --batch 16seq --seq 4096 --stack {report.profile}"
     return [
         facts(("measured", measured), ("stack", report.profile)),
-        grid("calibrate-left-out", report.left_out) if report.left_out else None,
+        grid("calibrate-left-out", report.left_out),
         grid("calibrate-constants", report.constants),
-        grid("calibrate-steps", steps, own=columns) if steps else None,
-        NextStep(line, "plan with this stack"),
+        grid("calibrate-steps", steps, own=columns),
+        NextStep(command, "plan with this stack"),
     ]
 
 
-def _fitted(report: CalibrationReport) -> list[Block | None]:
-    without = [fitted_table.table for fitted_table in report.tables if fitted_table.error is None]
-    failed = f", {report.failed} failed" if report.failed else ""
-    profile = "" if report.installed else f" --profile {report.profile}"
-    line = f"dscale train llama3-8b --on {report.chip}:8 --batch 64seq --seq 4096{profile}"
-    return [
+def _fitted(report: CalibrationReport) -> list[Block]:
+    """The tables that were fitted with their errors, and those that are as in the built-in profile."""
+    fitted = [row for row in report.tables if row.error is not None]
+    built_in = [row.table for row in report.tables if row.error is None]
+    measured = f"{report.measured} cases"
+    if report.failed:
+        measured += f", {report.failed} failed"
+    blocks: list[Block] = [
         facts(
-            ("measured", f"{report.measured} cases{failed}, in {report.records}"),
+            ("measured", f"{measured}, in {report.records}"),
             ("host", _host(report)),
             ("profile", report.profile),
             ("installed", report.installed),
         ),
-        grid("calibrate-tables", [fitted_table for fitted_table in report.tables if fitted_table.error is not None]),
-        grid("calibrate-collectives", report.collectives) if report.collectives else None,
-        Prose(f"Without measurements, as in the built-in profile: {', '.join(without)}.", "dim") if without else None,
-        NextStep(line, "plan with these kernels") if report.installed or report.profile else None,
+        grid("calibrate-tables", fitted),
+        grid("calibrate-collectives", report.collectives),
     ]
+    if built_in:
+        blocks.append(Prose(f"Without measurements, as in the built-in profile: {', '.join(built_in)}.", "dim"))
+    command = f"dscale train llama3-8b --on {report.chip}:8 --batch 64seq --seq 4096"
+    if not report.installed:  # an installed profile is found by itself
+        command += f" --profile {report.profile}"
+    if report.installed or report.profile:
+        blocks.append(NextStep(command, "plan with these kernels"))
+    return blocks
 
 
 def _host(report: CalibrationReport) -> str:
+    """What a call costs the host."""
     if report.host_dispatch_s is None or report.host_round_trip_s is None:
         return ""
-    call, waited = render(report.host_dispatch_s, "s"), render(report.host_round_trip_s, "s")
-    return f"{call} a call, {waited} with the wait for its result"
+    call, round_trip = render(report.host_dispatch_s, "s"), render(report.host_round_trip_s, "s")
+    return f"{call} a call, {round_trip} with the wait for its result"
 
 
-def _checked(report: CalibrationReport, detail: bool) -> list[Block | None]:
-    missed = [checked_table.table for checked_table in report.checked_tables if not checked_table.holds]
-    verdict = f"missed: {', '.join(missed)}" if missed else "holds"
-    worst = sorted(report.checked, key=lambda case: -abs(case.error))[: None if detail else MOST_CHECKED]
-    columns = {"verdict": lambda checked_table: "holds" if checked_table.holds else "missed"}
+def _checked(report: CalibrationReport, detail: bool) -> list[Block]:
+    """Whether a profile holds here, by table, and the cases that are farthest from it."""
+    missed = [row.table for row in report.checked_tables if not row.holds]
+    farthest = sorted(report.checked, key=lambda case: -abs(case.error))
+    columns = {"verdict": lambda row: "holds" if row.holds else "missed"}
+    verdict = ("verdict", f"missed: {', '.join(missed)}", "bad") if missed else ("verdict", "holds", "good")
     return [
-        facts(("profile", report.checked_profile), ("verdict", verdict, "bad" if missed else "good")),
+        facts(("profile", report.checked_profile), verdict),
         grid("calibrate-checked", report.checked_tables, own=columns),
-        grid("calibrate-farthest", worst),
-        NextStep("dscale calibrate", "measure and fit anew") if missed else None,
+        grid("calibrate-farthest", farthest if detail else farthest[:MAX_CHECKED]),
+        NextStep("dscale calibrate" if missed else "", "measure and fit anew"),
     ]
