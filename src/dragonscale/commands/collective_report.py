@@ -154,11 +154,8 @@ def check_options(kind: str, mesh: Mesh, options: Options) -> None:
             "--one-way is the direction around rings of a torus, and these chips are under switches; leave it out."
         )
     if options.in_network and (torus or kind != "all_reduce"):
-        if torus:
-            what = "a torus has no switches"
-        else:
-            what = f"{kind} adds nothing or leaves it in parts"
-        raise InputError(f"--in-network lets switches add up an AllReduce, and {what}; leave it out.")
+        why = "a torus has no switches" if torus else f"{kind} adds nothing or leaves it in parts"
+        raise InputError(f"--in-network lets switches add up an AllReduce, and {why}; leave it out.")
 
 
 def collective_report(
@@ -168,10 +165,15 @@ def collective_report(
     assert mesh.chip is not None
     check_options(kind, mesh, options)
     group, size = mesh.group(axes), mesh.size(*axes)
+    # with the (N-1)/N that the book's first-order time drops
     true = collective_time(kind, volume, group, replace(options, exact=True))
     lower, tiers = float(true.lower), _tier_facts(kind, volume, group, options)
     profile = profile_for(mesh.chip)
     expected = float(expected_time(kind, volume, group, profile, options))
+    # the time if the chips added and not the switches
+    ring_s = None
+    if options.in_network:
+        ring_s = float(collective_time(kind, volume, group, replace(options, in_network=False)).lower)
     report = CollectiveReport(
         collective=kind,
         on=on,
@@ -199,9 +201,7 @@ def collective_report(
         advice="",
         expected_by=expected_by(kind, volume, group, profile, options),
         expected_bus_bandwidth_bytes_per_s=float(bus_bandwidth(kind, volume, size, expected)) if expected else 0.0,
-        ring_s=float(collective_time(kind, volume, group, replace(options, in_network=False)).lower)
-        if options.in_network
-        else None,
+        ring_s=ring_s,
     )
     report.advice = _advice(report)
     return report
@@ -214,26 +214,25 @@ def _link_rate(group: Group, tiers: list[TierFacts], options: Options) -> float:
     if isinstance(group, Wide):
         return float(group.egress)
     if isinstance(group, Switches):
-        if tiers:
-            return max(tiers, key=lambda tier: tier.seconds).link_bytes_per_s
-        return 0.0
-    if options.one_way:
-        links = len(group.axes)
-    else:
-        links = sum(ring.links for ring in group.axes)
+        return max(tiers, key=lambda tier: tier.seconds).link_bytes_per_s if tiers else 0.0
+    # one link for each axis, or all that its ring or line has
+    links = len(group.axes) if options.one_way else sum(ring.links for ring in group.axes)
     return float(group.link * links)
 
 
 def _ring_facts(kind: str, volume: float, group: Group, cost: Seconds, options: Options) -> RingFacts | None:
     """Hops and link traffic, for a collective over one axis of a torus."""
-    rings = []
-    if isinstance(group, Rings):
-        rings = [ring for ring in group.axes if ring.size > 1]
-    if len(rings) != 1 or not isinstance(group, Rings) or kind == "permute":
+    if not isinstance(group, Rings) or kind == "permute":
+        return None
+    rings = [ring for ring in group.axes if ring.size > 1]
+    if len(rings) != 1:
         return None
     [ring] = rings
+    # on a line there is no way round
     way, link = options.one_way or not ring.closed, group.link * ring.share
-    count = ring_hops(ring.size, way) * (2 if kind == "all_reduce" else 1)
+    count = ring_hops(ring.size, way)
+    if kind == "all_reduce":  # a reduce-scatter, then an all-gather
+        count *= 2
     if kind == "all_to_all":
         each, sends = all_to_all_piece(volume, ring.size), all_to_all_sends(ring.size, way)
         seconds = max(float(group.hop), float(each / link))
@@ -244,6 +243,7 @@ def _ring_facts(kind: str, volume: float, group: Group, cost: Seconds, options: 
 
 
 def _tier_facts(kind: str, volume: float, group: Group, options: Options) -> list[TierFacts]:
+    """Time and traffic of each tier of switches that the group crosses, from the inside out."""
     if not isinstance(group, Switches):
         return []
     seconds = tier_seconds(kind, volume, group, replace(options, exact=True))
@@ -258,17 +258,15 @@ def _tier_facts(kind: str, volume: float, group: Group, options: Options) -> lis
 
 
 def _advice(report: CollectiveReport) -> str:
-    threshold = render(report.latency_bound_below_bytes, "bytes")
+    """Whether bytes or hops decide, and from which size on the other would."""
     if report.chips == 1:
         return ONE_CHIP
+    threshold = render(report.latency_bound_below_bytes, "bytes")
     at = f"{render(report.lower_s, 's')} at best, {render(report.expected_s or 0.0, 's')} expected"
     if report.regime == "latency":
         return f"Bound by latency: {at}; messages above {threshold} are bound by bandwidth."
     binding = max(report.tiers, key=lambda tier: tier.seconds, default=None)
-    if binding:
-        where = f"the {binding.tier} tier"
-    else:
-        where = ", ".join(report.axes)
+    where = f"the {binding.tier} tier" if binding else ", ".join(report.axes)
     return f"Bound by the bandwidth of {where}: {at}; messages below {threshold} would be bound by latency."
 
 
@@ -277,14 +275,16 @@ def size_sweep(kind: str, axes: tuple[str, ...], mesh: Mesh, options: Options) -
     takes no time has no curve."""
     import numpy
 
-    volumes = numpy.logspace(3, 10, 57)
+    volumes = numpy.logspace(3, 10, 57)  # eight to a decade
     cost = collective_time(kind, volumes, mesh.group(axes), options)
+    # the latency does not depend on the size: one number for all of them
     terms = {"bound": cost.lower, "bandwidth": cost.bandwidth, "latency": cost.latency + 0 * volumes}
-    curves = {
-        name: [(v, s) for v, s in zip(volumes.tolist(), term.tolist(), strict=True) if s > 0]
-        for name, term in terms.items()
-    }
-    return {name: points for name, points in curves.items() if points}
+    curves: dict[str, list[tuple[float, float]]] = {}
+    for name, term in terms.items():
+        points = [(v, s) for v, s in zip(volumes.tolist(), term.tolist(), strict=True) if s > 0]
+        if points:
+            curves[name] = points
+    return curves
 
 
 class TransferReport(Record):

@@ -144,7 +144,7 @@ def roofline_report(
     """
     operation = _unsharded(expression)
     rows = _rows(sizes or {})
-    open_sizes(operation, dict.fromkeys(rows, 1))
+    open_sizes(operation, dict.fromkeys(rows, 1))  # refuses dims that the operation does not have
     all_sizes, free = open_sizes(
         operation, {name: values[0] for name, values in (sizes or {}).items() if name not in rows}
     )
@@ -153,12 +153,8 @@ def roofline_report(
         return operation.cost(all_sizes | changed, level, **counting)
 
     report = _counted(operation, count, all_sizes, free, level)
-    critical = None
-    if chip:
-        critical = chip.intensity(report.compute_dtype, report.unit, level)
-    if rows:
-        report.limits = []
-    else:
+    critical = chip.intensity(report.compute_dtype, report.unit, level) if chip else None
+    if not rows:
         report.limits = _limits(count({}), free, level, critical)
     if chip is None:
         report.advice = "Add --on CHIP for times and what bounds them."
@@ -170,14 +166,13 @@ def roofline_report(
     _timed(report, at({}), chip)
     if solve and len(free) < 2:
         report.crossovers = _crossovers(at, free or operation.varied)
-    else:
-        report.crossovers = []
-    over = rows or ({free[0]: [4.0**power for power in range(10)]} if len(free) == 1 else {})
-    if len(over) == len(free) > 0:
-        report.samples = _samples(at, over, level)
-    else:
-        report.samples = []
-    report.advice = advice(report) if solve else ""
+    if not rows and len(free) == 1:
+        # one open dim is drawn from 1 to 4^9, in steps of 4
+        rows = {free[0]: [4.0**power for power in range(10)]}
+    if len(rows) == len(free) > 0:
+        report.samples = _samples(at, rows, level)
+    if solve:
+        report.advice = advice(report)
     return report
 
 
@@ -212,8 +207,8 @@ def roofline_curve(
 
 def _rows(sizes: dict[str, list[int]]) -> dict[str, list[float]]:
     """The dims that were given several sizes, each as often as the others."""
-    several = {name: [float(size) for size in values] for name, values in sizes.items() if len(values) > 1}
-    if len({len(values) for values in several.values()}) > 1:
+    several = {name: list(map(float, values)) for name, values in sizes.items() if len(values) > 1}
+    if len(set(map(len, several.values()))) > 1:
         counts = ", ".join(f"{len(values)} of {name}" for name, values in several.items())
         raise InputError(f"--sizes gives {counts}; sizes go row by row, so give every such dim equally many.")
     return several
@@ -238,7 +233,9 @@ def _counted(
 ) -> RooflineReport:
     """What needs no chip: FLOPs and bytes, as formulas and as numbers. Amounts alone may lack either."""
     whole, cost = not free, count({})
+    # once more with a letter for every dim, for the formulas
     letters = count({name: symbol(name) for name in operation.indices})
+    # what only moves bytes is laid against the matrix unit
     unit, dtype = next(iter(cost.flops), ("matrix", "bf16"))
     moved = cost.bytes.get(level, 0)
     return RooflineReport(
@@ -259,6 +256,7 @@ def _counted(
 
 
 def _formula(amount: Number) -> str:
+    """A formula with its common factors in front and fractions for decimals."""
     import sympy
 
     return str(sympy.factor_terms(sympy.nsimplify(sympy.factor(sympy.expand(amount)), rational=True)))
@@ -274,7 +272,7 @@ def large_limits(cost: Cost, free: Sequence[str], level: str) -> dict[str, tuple
     moved: Any = sympy.sympify(cost.bytes.get(level, 0))
     intensity: Any = sympy.factor(cost.total_flops / moved) if moved != 0 else moved
     inside = [name for name in free if symbol(name) in intensity.free_symbols]
-    for name in ("", *inside):
+    for name in ("", *inside):  # "": all of them grow
         others = [other for other in inside if other != name]
         scaled = intensity.subs({symbol(other): grown * symbol(other) for other in others}, simultaneous=True)
         limit = sympy.nsimplify(sympy.factor(sympy.limit(scaled, grown, sympy.oo)), rational=True)
@@ -286,8 +284,11 @@ def large_limits(cost: Cost, free: Sequence[str], level: str) -> dict[str, tuple
 
 
 def _limits(cost: Cost, free: Sequence[str], level: str, critical: float | None) -> list[IntensityLimit]:
+    """What the intensity comes to as dims grow; on a chip, one open dim has its crossovers instead."""
+    if critical and len(free) < 2:
+        return []
     rows: list[IntensityLimit] = []
-    for name, (others, limit) in large_limits(cost, free, level).items() if len(free) > 1 or not critical else ():
+    for name, (others, limit) in large_limits(cost, free, level).items():
         large = f"large {', '.join(others)}" if others else "always"
         rows.append(IntensityLimit(large, str(limit), _takes_over(name, limit, level, critical)))
     return rows
@@ -298,14 +299,12 @@ def _takes_over(name: str, limit: Any, level: str, critical: float | None) -> st
     if critical is None:
         return ""
     if limit.is_number:
-        if limit > critical:
-            return "compute binds"
-        return f"{spelled(level)} binds whatever they are"
-    points = []
+        return "compute binds" if limit > critical else f"{spelled(level)} binds whatever they are"
     if limit.free_symbols == {symbol(name)}:
         points = solve_equal(limit, critical, symbol(name))
-    side, value = (name, float(points[0])) if points else (limit, critical)
-    return f"compute binds above {side} = {value:,.4g}"
+        if points:
+            return f"compute binds above {name} = {float(points[0]):,.4g}"
+    return f"compute binds above {limit} = {critical:,.4g}"
 
 
 def _timed(report: RooflineReport, result: Roofline, chip: Chip) -> None:
@@ -325,8 +324,6 @@ def _timed(report: RooflineReport, result: Roofline, chip: Chip) -> None:
         report.bound_by = NAMES.get(result.bound_by, result.bound_by)
         if report.flops:
             report.attainable_flops_per_s = float(result.flops_per_second)
-        else:
-            report.attainable_flops_per_s = None
 
 
 def _crossovers(at: Callable[..., Roofline], names: Sequence[str]) -> list[CrossoverRow]:

@@ -171,6 +171,7 @@ def shard_report(
         uses = f"The expression uses the mesh axis {missing}, but the mesh has {has}"
         raise InputError(f"{uses}; add {missing}=… to --mesh.")
     chain = parse_chain(expression)
+    # of a chain only the cheapest way of each einsum is of interest
     max_ways = max_ways or (WAYS if len(chain) == 1 else 1)
     there, back = passes(chain, all_sizes, mesh, EXACT)
     if not both:
@@ -190,7 +191,7 @@ def shard_report(
         repeats=_repeats(forward, mesh),
     )
     report.advice = _advice(report)
-    if len(line.operands) == 1 and not re.search("->|→", expression):
+    if len(line.operands) == 1 and not re.search("->|→", expression):  # an array alone
         _lay_out(report, line.operands[0], all_sizes, mesh)
     return report
 
@@ -201,13 +202,12 @@ def _lay_out(report: ShardReport, array: Array, sizes: dict[str, Number], mesh: 
     report.forward = [msgspec.structs.replace(line, arrays=line.arrays[:1]) for line in report.forward]
     report.blocks = block_rows(array, sizes, mesh)
     over = replicated_over(array, mesh)
-    copies = ""
+    parts: list[str] = []
     if over:
-        copies = f"Every block lies on {int(mesh.size(*over))} chips, replicated over {', '.join(over)}"
-    sums = ""
+        parts.append(f"Every block lies on {int(mesh.size(*over))} chips, replicated over {', '.join(over)}")
     if array.partial:
-        sums = f"the chips along {', '.join(array.partial)} hold partial sums"
-    layout = "; ".join(filter(None, (copies, sums))) or "Every block lies on one chip"
+        parts.append(f"the chips along {', '.join(array.partial)} hold partial sums")
+    layout = "; ".join(parts) or "Every block lies on one chip"
     report.advice = f"{layout[0].upper()}{layout[1:]}; '{array} -> …' tells what another layout costs."
 
 
@@ -217,6 +217,7 @@ def line_report(planned: PlannedEinsum, sizes: dict[str, Number], mesh: Mesh, ma
     arrays = (*line.operands, line.output)
     rows: list[ArrayRow] = []
     for array in arrays:
+        # open sizes are formulas
         shape = [size if isinstance(size, int) else str(size) for size in local_shape(array, sizes, mesh)]
         local, total = shown(local_bytes(array, sizes, mesh)), shown(total_bytes(array, sizes, mesh))
         rows.append(ArrayRow(str(array), shape, local, total, int(mesh.size(*replicated_over(array, mesh)))))
@@ -225,10 +226,11 @@ def line_report(planned: PlannedEinsum, sizes: dict[str, Number], mesh: Mesh, ma
 
 
 def _strategy_row(strategy: Strategy, sizes: dict[str, Number], mesh: Mesh) -> StrategyRow:
+    """One way with its counts; with times where the mesh is of a chip, and a bound where all of them are numbers."""
     times: dict[str, Any] = {} if mesh.chip is None else strategy.seconds(sizes, mesh, EXACT)
     is_known = bool(times) and not any(map(is_symbolic, times.values()))
     each = {name: shown(seconds) for name, seconds in times.items()}
-    before = [step for step in strategy.before if not step.free]
+    before = [step for step in strategy.before if not step.free]  # slicing what a chip has costs nothing
     return StrategyRow(
         collectives=_rows(list(strategy.collectives), sizes, mesh, before),
         free_slices=[str(step) for step in strategy.steps if step.free],
@@ -271,7 +273,7 @@ def _rows(steps: list[Step], sizes: dict[str, Number], mesh: Mesh, before: list[
         if mesh.chip is not None:
             group = mesh.group(step.axes)
             times = [shown(collective_time(step.kind, volume, group, how).lower) for how in (EXACT, BOOK)]
-        sent = wire_bytes(step.kind, volume, mesh.size(*step.axes))
+        sent = wire_bytes(step.kind, volume, mesh.size(*step.axes))  # by each chip
         move = step.kind, list(step.axes), str(step.before), str(step.after), shown(volume), shown(sent)
         over, spread_s = spread(step, times[0], sizes, mesh)
         when = "before" if step in before else "after"
@@ -280,6 +282,7 @@ def _rows(steps: list[Step], sizes: dict[str, Number], mesh: Mesh, before: list[
 
 
 def _repeats(lines: list[LineReport], mesh: Mesh) -> str:
+    """A sentence that chips repeat the work of others in the cheapest ways; else empty."""
     ways = [line.strategies[0] for line in lines if line.strategies[0].computes]
     return repeated([(way.flops_all_chips, way.repeated_over) for way in ways], mesh)
 

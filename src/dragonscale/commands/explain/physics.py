@@ -76,7 +76,7 @@ def _crossings(what: str, math: Any, other: Any, letters: dict[str, Any], values
     solutions: list[FormulaLine] = []
     for name, letter in letters.items():
         first, second = sympy.sympify(math), sympy.sympify(other)
-        if second.has(sympy.Max):
+        if second.has(sympy.Max):  # which cannot be solved with letters in it
             rest = {key: value for key, value in values.items() if key != letter}
             first, second = first.subs(rest), second.subs(rest)
         for solution in solve_equal(first, second, letter):
@@ -85,8 +85,6 @@ def _crossings(what: str, math: Any, other: Any, letters: dict[str, Any], values
                 line = formula_line(f"{what} at {name}", tidy(solution), values, "count")
                 if number:
                     line.sides = _sides(what, math, other, values | {letter: number}, letter)
-                else:
-                    line.sides = ""
                 solutions.append(line)
     return solutions
 
@@ -95,15 +93,14 @@ def _sides(what: str, math: Any, other: Any, values: Values, letter: Any) -> str
     """Which of the two binds below a crossover and which above, where everything else is a number."""
     first, second = what.split(" = ")
     names: list[str] = []
-    for nudge in (0.999, 1.001):
+    for nudge in (0.999, 1.001):  # a little below and above
         nearby = values | {letter: values[letter] * nudge}
         times = value_of(math, nearby), value_of(other, nearby)
         if times[0] is None or times[1] is None:
             return ""
         names.append(first if times[0] > times[1] else second)
-    if names[0] != names[1]:
-        return f"{names[0]} binds below, {names[1]} above"
-    return ""
+    below, above = names
+    return f"{below} binds below, {above} above" if below != above else ""
 
 
 def lettered(group: Group, letters: dict[str, Any], axes: tuple[str, ...]) -> tuple[Group, Values, list[str]]:
@@ -121,11 +118,9 @@ def lettered(group: Group, letters: dict[str, Any], axes: tuple[str, ...]) -> tu
     if isinstance(group, Switches):
         return _lettered_tiers(group)
     link, hop = symbol("W"), symbol("t_hop")
-    named = []
-    if len(group.axes) == len(axes):
-        named = [letters[axis] for axis in axes]
-    each = zip(named or [ring.size for ring in group.axes], group.axes, strict=True)
-    rings = tuple(Ring(size, ring.closed, ring.share) for size, ring in each)
+    # a mesh axis is the size of a hardware axis only where there are as many of both
+    sizes = [letters[axis] for axis in axes] if len(group.axes) == len(axes) else [ring.size for ring in group.axes]
+    rings = tuple(Ring(size, ring.closed, ring.share) for size, ring in zip(sizes, group.axes, strict=True))
     shapes = ", ".join(f"{ring.size} ({'ring' if ring.closed else 'line'})" for ring in group.axes)
     note = f"W = {render(group.link, 'bytes/s')} one way per link; hardware axes: {shapes}"
     return Rings(rings, link, hop), {link: group.link, hop: group.hop}, [note]
@@ -137,6 +132,7 @@ def _wide(mesh: Mesh, axes: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _lettered_tiers(group: Switches) -> tuple[Group, Values, list[str]]:
+    """A group under switches with letters for the rate and the latency of each tier."""
     values: Values = {}
     levels, notes = [], []
     for span in group.spans:
@@ -144,14 +140,10 @@ def _lettered_tiers(group: Switches) -> tuple[Group, Values, list[str]]:
         width, time = symbol(f"W_{level.name}"), symbol(f"t_{level.name}")
         levels.append(replace(level, bandwidth=width, latency=time))
         values |= {width: level.bandwidth, time: level.latency}
-        if float(span.fan) > 1:
-            fan = f"{float(span.fan):g} of its children"
-        else:
-            fan = "not crossed"
-        shared = ""
+        fan = f"{float(span.fan):g} of its children" if float(span.fan) > 1 else "not crossed"
         if float(span.sharing) > 1:
-            shared = f", shared by {float(span.sharing):g} groups"
-        notes.append(f"{width} = {render(level.bandwidth, 'bytes/s')} per child of a {level.name}: {fan}{shared}")
+            fan += f", shared by {float(span.sharing):g} groups"
+        notes.append(f"{width} = {render(level.bandwidth, 'bytes/s')} per child of a {level.name}: {fan}")
     return replace(group, levels=tuple(levels)), values, notes
 
 
@@ -175,14 +167,12 @@ def explain_collective(
         formula_line("the book's, to first order", book.lower, values, "s"),
     ]
     # The bandwidth term is V times something, so the two terms meet where V is latency over that.
-    each = sympy.sympify(true.bandwidth).subs(v, 1)
-    if each.is_zero:
-        equal = sympy.Integer(0)
-    else:
-        equal = sympy.simplify(sympy.sympify(true.latency) / each)
-    solutions = []
-    if not equal.is_zero:
-        solutions = [formula_line("latency = bandwidth at V", equal, values, "bytes")]
+    per_byte = sympy.sympify(true.bandwidth).subs(v, 1)
+    solutions: list[FormulaLine] = []
+    if not per_byte.is_zero:
+        equal = sympy.simplify(sympy.sympify(true.latency) / per_byte)
+        if not equal.is_zero:
+            solutions.append(formula_line("latency = bandwidth at V", equal, values, "bytes"))
     if mesh.size(*axes) == 1:
         notes = [ONE_CHIP]
     return Explanation(f"{kind} over {', '.join(axes)}", lines, [told(line) for line in solutions], notes, solutions)
@@ -202,8 +192,8 @@ def explain_shard(expression: str, mesh: Mesh, sizes: dict[str, int]) -> Explana
     for way, planned in (("forward", there), ("backward", back)):
         new, times = _pass_lines(way, planned, letters, axis_letters, mesh, values, notes)
         lines += new
-        for name in times if way == "forward" else ():
-            if name != "compute":
+        for name in times:
+            if way == "forward" and name != "compute":  # of the backward pass the crossovers are much the same
                 solutions += _crossings(f"compute = {name}", times["compute"], times[name], letters, values)
     if mesh.chip is not None:
         peak, dtype = _rate("C", letters), compute_dtype(there[0].line)
@@ -217,17 +207,14 @@ def _binding(lines: list[FormulaLine]) -> list[str]:
     """What binds each pass, where its times are numbers and there are any."""
     texts: list[str] = []
     for way in ("forward", "backward"):
-        times = {
-            line.name.partition("T_")[2]: line.value_si
-            for line in lines
-            if line.name.startswith(f"{way}: T_") and line.value_si is not None
-        }
+        times: dict[str, float] = {}  # by resource
+        for line in lines:
+            if line.name.startswith(f"{way}: T_") and line.value_si is not None:
+                times[line.name.partition("T_")[2]] = line.value_si
         if any(times.values()):
-            slowest = max(times, key=lambda name: times[name] or 0.0)
+            slowest = max(times, key=lambda name: times[name])
             texts.append(f"{way} bound by {'the network' if slowest == 'network' else slowest}")
-    if texts:
-        return [f"{'; '.join(texts).capitalize().replace('hbm', 'HBM')}."]
-    return []
+    return [f"{'; '.join(texts).capitalize().replace('hbm', 'HBM')}."] if texts else []
 
 
 def _pass_lines(
@@ -272,6 +259,7 @@ def _pass_lines(
     return lines, times | ({"network": wires} if network != 0 else {})
 
 
+# The book's letters for the dims of a model's program.
 PART_LETTERS = {"d": "D", "f": "F", "n": "N", "k": "K", "h": "H", "g": "H", "v": "V", "e": "E", "z": "F_shared"}
 
 
@@ -282,6 +270,7 @@ def explain_model(model: Transformer, sequence: int) -> Explanation:
         letters = {name: symbol(PART_LETTERS.get(name, name)) for name in section.dims}
         values: Values = {letters[name]: float(size) for name, size in section.dims.items()}
         repeat, t = symbol("L"), symbol("T")
+        # the section once, with letters for its dims
         open_section = Section(section.name, section.ops, letters, 1, section.span, section.chunk, section.top)  # pyright: ignore[reportArgumentType]
         values |= {repeat: float(section.repeat), t: float(sequence)}
         times = repeat if section.repeat > 1 else 1

@@ -61,11 +61,8 @@ def explain_train(job: Job, plan: Plan, line: str = "", solve: str = "", wire: s
     if wire:
         job = replace(job, stack=change(job.stack, "state", activation_bytes=float(dtype_bytes(wire))))
     formulas = StepFormulas.of(job, plan)
-    if solve:
-        wanted = [name.strip() for name in solve.split(",")]
-    else:
-        wanted = ["batch"]
-    solved = crossings(formulas.verdict, formulas.letters, wanted, plan)
+    variables = list(map(str.strip, (solve or "batch").split(",")))
+    solved = crossings(formulas.verdict, formulas.letters, variables, plan)
     lines = [*_named(formulas, line)] if line else [*_overview(formulas)]
     work = f"{job.batch} sequences of {job.sequence:,} tokens"
     subject = f"{job.model.name} on {job.slice}: {short_plan(plan)}, {work}, {job.stack.name}"
@@ -97,7 +94,7 @@ def _terms(job: Job, real: Verdict) -> list[ExpectedTerm]:
             why = f"updated by the host's cores at {render(HOST_UPDATE, 'bytes/s')} a chip, an estimate"
         elif kind in COLLECTIVES:
             hidden = 1 - row.exposed_s / took
-            why = f"{part} the wires' rate{f', {hidden:.0%} overlapped' if hidden > SEEN else ''}"
+            why = f"{part} the wires' rate{f', {hidden:.0%} overlapped' if hidden > MIN_OVERLAP else ''}"
         elif row.flops and row.lower_s and kind != "optimizer":
             why = f"{part} the peak"
         elif read_bytes:
@@ -109,8 +106,8 @@ def _terms(job: Job, real: Verdict) -> list[ExpectedTerm]:
     return [*terms, ExpectedTerm("step", float(real.upper), sum(row.expected_s for row in rows), step, "")]
 
 
-# A part of a term that overlaps is told of from here on.
-SEEN = 0.005
+# The fraction of a term that overlaps from which on it is mentioned.
+MIN_OVERLAP = 0.005
 # Why terms without a formula take their time, by their kind.
 _REST = {"copy": "weights copied, gradients added in HBM", "host": "the host between kernels"}
 
@@ -185,25 +182,14 @@ def crossing_sentence(crossing: Crossing, exposed: float, stack: str) -> str:
     whole = crossing.variable in ("batch", "seq")
     if crossing.value is None or (crossing.value < 1 and not whole):  # no degree is below one
         always = crossing.hides in ("always", "above")
-        if crossing.variable in ("batch", "seq", "chips"):
-            size = crossing.variable
-        else:
-            size = f"{crossing.variable} degree"
+        size = crossing.variable if crossing.variable in ("batch", "seq", "chips") else f"{crossing.variable} degree"
         if not always:
-            never = could.replace("could", "could never")
-        else:
-            never = could
-        return f"{crossing.term} {never} whatever the {size}{left}"
+            could = could.replace("could", "could never")
+        return f"{crossing.term} {could} whatever the {size}{left}"
     sign = ">" if crossing.hides == "above" else "<"
     unit = {"batch": " tokens", "seq": " tokens"}.get(crossing.variable, "")
-    if (crossing.here > crossing.value) == (crossing.hides == "above"):
-        here = ""
-    else:
-        here = " not"
-    if crossing.formula is not None:
-        formula = f"{formula_text(crossing.formula)} = "
-    else:
-        formula = ""
+    here = "" if (crossing.here > crossing.value) == (crossing.hides == "above") else " not"
+    formula = f"{formula_text(crossing.formula)} = " if crossing.formula is not None else ""
     limit = f"{crossing.term} {could} if {crossing.variable} {sign} {formula}{_size(crossing.value, unit)}{unit}"
     if crossing.variable == "batch" and crossing.microbatches > 1:  # a batch of fewer or more of them crosses elsewhere
         limit += (
@@ -244,9 +230,13 @@ def _notes(formulas: StepFormulas, real: Verdict) -> list[str]:
     ]
     largest = max(WIRES, key=lambda term: wires.get(term, 0.0))
     bound = largest if wires.get(largest, 0.0) > compute else "compute"
+    refused: list[str] = []
+    if job.batch % share:
+        refused.append(uneven)
+    if needed > limit:
+        refused.append(full)
     return [
-        *([uneven] if job.batch % share else []),
-        *([full] if needed > limit else []),
+        *refused,
         f"At datasheet rates the step takes {lower} if everything overlaps ({overlapped}), {upper} if nothing does; "
         f"expected {expected}.",
         "B sequences of T tokens a step in microbatches of mb on each replica; D, F, N, K, H, V, E, k are the "
@@ -261,29 +251,21 @@ def _formats(formulas: StepFormulas) -> list[str]:
     """In how many bytes things travel, as far as something does."""
     moving = {line.carries for line in formulas.verdict.ledger.lines if float(line.wire_bytes)}
     state, plan = formulas.job.stack.state, formulas.plan
-    if state.narrow_gathers:
-        weight = min(2.0, dtype_bytes(plan.dtype))
-    else:
-        weight = 2.0
-    cast = ""
-    if weight < 2 and plan.tensor > 1:
-        cast = f" (gathered over tensor for matmuls in {weight:g})"
-    widths = {
-        "activation": ("activations", state.activation_bytes),
-        "weight": ("weights", weight),
-        "gradient": ("gradients", state.scatter_bytes if plan.zero == 3 else state.reduce_bytes),
-    }
-    texts = [
-        f"{name} in {bytes_:g} bytes{cast if kind == 'activation' else ''}"
-        for kind, (name, bytes_) in widths.items()
-        if kind in moving
-    ]
-    also = ""
+    # weights travel in bf16, or where the stack casts them first, in the format that is multiplied
+    weight = min(2.0, dtype_bytes(plan.dtype)) if state.narrow_gathers else 2.0
+    texts: list[str] = []
     if "activation" in moving:
-        also = "; --wire takes another format for activations"
-    if texts:
-        return [f"Matmuls in {plan.dtype}. Between chips travel {', '.join(texts)}{also}."]
-    return []
+        cast = f" (gathered over tensor for matmuls in {weight:g})" if weight < 2 and plan.tensor > 1 else ""
+        texts.append(f"activations in {state.activation_bytes:g} bytes{cast}")
+    if "weight" in moving:
+        texts.append(f"weights in {weight:g} bytes")
+    if "gradient" in moving:
+        # gradients of ZeRO 3 are scattered, others reduced
+        texts.append(f"gradients in {state.scatter_bytes if plan.zero == 3 else state.reduce_bytes:g} bytes")
+    if not texts:
+        return []
+    also = "; --wire takes another format for activations" if "activation" in moving else ""
+    return [f"Matmuls in {plan.dtype}. Between chips travel {', '.join(texts)}{also}."]
 
 
 def explained_job(

@@ -74,6 +74,7 @@ def _train_question(question: TrainingScoreQuestion, log: TrainingLog, text: Log
             f"{text.shown} of {log.software} does not say how the run was split; give the plan that ran: --plan "
             'plan.toml, --plan "tp8 pp4 dp16", or the config or command that was run.'
         )
+    # the last batch: it may grow during a run
     batch = next((logged.batch for logged in reversed(log.steps) if logged.batch), log.batch)
     flags: dict[str, Any] = {
         "model": question.model or (log.model if not written(question.plan) else ""),
@@ -88,7 +89,7 @@ def _seconds(step: LoggedStep, job: Job) -> float | None:
     """The time of a step, from what was logged of it."""
     if step.seconds is not None:
         return step.seconds
-    if step.tokens:
+    if step.tokens:  # tokens per second and chip
         return job.tokens / (step.tokens * job.slice.chips)
     if step.samples:
         return job.batch / step.samples
@@ -115,6 +116,7 @@ def _train_score(understood: TrainAsked, job: Job, plan: Plan, log: TrainingLog,
 
 
 def _times(planned: PlanReport, compared: Measured, step: SettledStep) -> list[MeasureRow]:
+    """The step, and MFU and throughput, which follow from it: their bands are that of the step turned round."""
     low, high = planned.step_low_s, planned.step_high_s
     rate, mfu = planned.tokens_per_s_per_chip, planned.own_mfu
     fewest, largest = planned.step_s / high, planned.step_s / low
@@ -135,15 +137,15 @@ def _memory(job: Job, plan: Plan, log: TrainingLog) -> list[MeasureRow]:
 
 def _own(log: TrainingLog, step: SettledStep, compared: Measured) -> list[str]:
     """What the trainer says of itself, which counts FLOPs in its own way."""
-    figures = []
+    figures: list[str] = []
     if step.flops:
-        figures = [f"{render(step.flops, 'FLOP/s')} a chip"]
+        figures.append(f"{render(step.flops, 'FLOP/s')} a chip")
     if log.mfu:
-        figures += [f"{log.mfu:.1%} MFU"]
+        figures.append(f"{log.mfu:.1%} MFU")
+    if not figures:
+        return []
     ours = f"by the planner's count of the model's FLOPs it is {compared.mfu:.1%} MFU"
-    if figures:
-        return [f"{log.software} itself says {' and '.join(figures)}; {ours}."]
-    return []
+    return [f"{log.software} itself says {' and '.join(figures)}; {ours}."]
 
 
 def _unexpected(planned: PlanReport) -> list[str]:
@@ -154,13 +156,14 @@ def _unexpected(planned: PlanReport) -> list[str]:
     return []
 
 
-# The part of the most requests at once that must be under way for that limit, not the rate, to be what makes the
-# traffic.
-FULL = 0.8
-# Lengths that vary by less are taken as all the same; by less than the second, as even around their mean.
-ALIKE, EVEN = 0.1, 0.4
+# The fraction of the load generator's concurrency limit that must be under way on average for that limit, and not the
+# rate, to make the traffic.
+CLOSED_LOOP = 0.8
+# Coefficients of variation of lengths: below the first all are taken as the same, below the second as uniform.
+FIXED_CV = 0.1
+UNIFORM_CV = 0.4
 # Requests that are simulated at most: more change no mean.
-MOST = 20_000
+MAX_REQUESTS = 20_000
 
 
 def ask_served(question: ServingScoreQuestion, text: LogText, listener: Listener) -> RunScore:
@@ -171,7 +174,7 @@ def ask_served(question: ServingScoreQuestion, text: LogText, listener: Listener
     simulated = _simulate_question(question, test, text, listener)
     _check_device(test, simulated.on, text)
     understood = read_question(simulated)
-    if test.kv_tokens:
+    if test.kv_tokens:  # the room that the tested server had for its cache
         understood = replace(
             understood, fleet=replace(understood.fleet, pool=replace(understood.fleet.pool, kv_tokens=test.kv_tokens))
         )
@@ -186,10 +189,7 @@ def _check_device(test: LoadTest, on: Any, text: LogText) -> None:
     """Refuse times of other chips than those of the plan. A device that is no chip of the catalogue may be taken for
     one."""
     recorded_on, here = nearest_chip(test.device), test.device.lower() == "cpu"
-    if isinstance(on, Slice) or not on:
-        slice_ = on
-    else:
-        slice_ = parse_slice(written(on))
+    slice_ = on if isinstance(on, Slice) or not on else parse_slice(written(on))
     if here or (recorded_on and slice_ and recorded_on != slice_.chip.kin):
         other = ""
         if recorded_on and slice_:
@@ -214,10 +214,7 @@ def _simulate_question(
     if foreign is not None:
         for note in told(foreign):
             listener.note(note)
-    if foreign is None:
-        saved = read_serving_plan(plan)
-    else:
-        saved = serving_file_of(foreign)
+    saved = read_serving_plan(plan) if foreign is None else serving_file_of(foreign)
     named = question.model or saved.model or preset_named(test.model)
     if not named:
         raise InputError(f"Neither the plan nor {text.shown} names the model; give --model llama3-70b.")
@@ -255,13 +252,13 @@ def _traffic(test: LoadTest) -> dict[str, Any]:
         return {"trace": test.trace, **test.launch}
     flags: dict[str, Any] = {
         **test.launch,
-        "requests": str(min(test.requests, MOST)),
+        "requests": str(min(test.requests, MAX_REQUESTS)),
         "prompt": str(max(round(test.prompt), 1)),
         "output": str(max(round(test.output), 1)),
     }
     under_way = test.mean_clients
-    closed = test.clients and (test.rate is None or (under_way is not None and under_way >= FULL * test.clients))
-    if closed:
+    full = under_way is not None and under_way >= CLOSED_LOOP * (test.clients or 0)
+    if test.clients and (test.rate is None or full):
         flags |= {"clients": test.clients, "ramp": "0s"}
     elif test.rate is None:
         flags |= {"arrivals": "at-once"}
@@ -269,9 +266,14 @@ def _traffic(test: LoadTest) -> dict[str, Any]:
         flags |= {"rate": f"{test.rate:.6g}/s"}
         if abs(test.burst - 1) > 0.01:
             flags |= {"arrivals": "gamma", "burst": test.burst}
-    spread = test.spread if test.spread is not None else 0.0
-    flags["lengths"] = "fixed" if spread < ALIKE else "uniform" if spread < EVEN else "lognormal"
-    return flags | ({"cv": round(spread, 3)} if spread >= EVEN else {})
+    spread = test.spread or 0.0
+    if spread < FIXED_CV:
+        flags["lengths"] = "fixed"
+    elif spread < UNIFORM_CV:
+        flags["lengths"] = "uniform"
+    else:
+        flags |= {"lengths": "lognormal", "cv": round(spread, 3)}
+    return flags
 
 
 def _score(understood: SimulateAsked, report: SimulateReport, test: LoadTest) -> RunScore:
@@ -279,16 +281,14 @@ def _score(understood: SimulateAsked, report: SimulateReport, test: LoadTest) ->
     kind = ServedKind(deployment.chip.name, deployment.engine.name, is_moe(deployment.model))
     bands = {name: band_of(kind, name) for name in ("ttft", "tpot", "tokens")}
     times = {"ttft": test.ttft, "tpot": test.tpot, "e2e": test.e2e}
-    rows = [
-        row
-        for name, measured_times in times.items()
-        for row in _latencies(name, measured_times, report.latency, bands.get(name))
-    ]
+    rows: list[MeasureRow] = []
+    for name, measured_times in times.items():
+        rows += _latencies(name, measured_times, report.latency, bands.get(name))
     if test.output_tokens_per_s:
         expected = report.rates.output_tokens_per_s
-        band = None
-        if test.rate is None or "clients" in report.traffic:
-            band = bands["tokens"]
+        # at a given rate throughput is that rate, and says nothing of the server
+        saturated = test.rate is None or "clients" in report.traffic
+        band = bands["tokens"] if saturated else None
         around = band and band.around(expected)
         rows.append(measure("output tokens/s", "count", test.output_tokens_per_s, expected, around))
     if not rows:

@@ -57,8 +57,9 @@ def work(request: Request) -> str:
 
 def effort(report: VerifyReport) -> str:
     """Which compiler, how it was asked, and what it took."""
-    names = [f"{name} {version}" for name, version in report.versions.items() if name not in ("jax", "jaxlib")]
-    by = ", ".join(names or [f"{name} {version}" for name, version in report.versions.items()]) or "XLA"
+    # the compiler's own package says more than JAX, where there is one
+    packages = {name: version for name, version in report.versions.items() if name not in ("jax", "jaxlib")}
+    by = ", ".join(f"{name} {version}" for name, version in (packages or report.versions).items()) or "XLA"
     took = f"{render(report.seconds, 's')} and {render(report.resident_bytes, 'bytes')} of this machine"
     return f"{'compiled' if report.compiled else 'tried'} in {report.request.mode} mode by {by}: {took}"
 
@@ -69,9 +70,12 @@ def sentence(text: str, max_length: int = 700) -> str:
     >>> sentence("the compiler asks for 2 GiB")
     'The compiler asks for 2 GiB.'
     """
-    text_ = " ".join(text.split())
-    text_ = text_ if len(text_) <= max_length else text_[:max_length] + " …"
-    return text_[:1].upper() + text_[1:] + ("" if text_.endswith((".", "…", "!", "?")) or not text_ else ".")
+    text = " ".join(text.split())
+    if len(text) > max_length:
+        text = f"{text[:max_length]} …"
+    if text and not text.endswith((".", "…", "!", "?")):
+        text += "."
+    return text[:1].upper() + text[1:]
 
 
 def over(axes: tuple[str, ...]) -> str:
@@ -117,21 +121,18 @@ def closing(report: VerifyReport) -> str:
         would_hold = f"stack {report.stack} would hold {quantity(report.stack_bytes, 'bytes')} on the fullest chip"
         return f"The plan does not fit the memory of a chip under its own stack: {would_hold}; our own program fits."
     if result == NO_ROOM:
-        if not report.fits_planned:
-            expected = "as the planner said"
-        else:
-            expected = "though the planner had accepted it"
+        expected = "though the planner had accepted it" if report.fits_planned else "as the planner said"
         usual = "Split the state over more chips, recompute more (remat=block), or take a smaller batch."
         return f"The program does not fit the memory of a chip, {expected}. {sentence(report.advice) or usual}"
     if result == FAILED:
         return "The compiler gave no program: nothing was compared. Take another plan, or report the message above."
     lines = list(judged(report))
-    wrong = [f"{name} {change(line)}" for name, line in lines if line.verdict == DIFFERS]
-    explained = [f"{name} {change(line)}" for name, line in lines if line.verdict == EXPLAINED]
+    # the numbers that have the verdict of the whole
+    changed = ", ".join(f"{name} {change(line)}" for name, line in lines if line.verdict == result)
     if result == DIFFERS:
-        return f"The plan and the compiler differ{': ' + ', '.join(wrong) if wrong else ''}. {_look(report)}"
+        return f"The plan and the compiler differ{changed and ': '}{changed}. {_look(report)}"
     if result == EXPLAINED:
-        listed = f" ({', '.join(explained)})" if explained else ""
+        listed = f" ({changed})" if changed else ""
         return f"{_holds(report)}: what differs is explained{listed}. {_next(report)}"
     return f"{_holds(report)}: all {len(lines)} numbers agree. {_next(report)}"
 
@@ -140,14 +141,12 @@ def _holds(report: VerifyReport) -> str:
     """That plan and compiler agree, which is no praise of a plan that its chips cannot hold."""
     if report.fits_planned and report.fits_compiled:
         return "The plan holds"
-    if report.stack != "dragonscale":
-        program = "our own program"
-    else:
-        program = "by the planner the program"
+    program = "our own program" if report.stack != "dragonscale" else "by the planner the program"
     return f"The numbers agree; {program} does not fit"
 
 
 def _look(report: VerifyReport) -> str:
+    """Where to begin with a plan and a compiler that differ: at what nothing explains."""
     if report.unknown:
         return f"The compiler emitted something that could not be read ({report.unknown[0]}): report it."
     for row in report.only_compiled:
@@ -175,6 +174,7 @@ def _next(report: VerifyReport) -> str:
     return f"In its times count the {moved} as {wrong.compiled}: it was planned {wrong.planned}."
 
 
+# Digits of a quantity.
 DIGITS = 4
 
 
@@ -210,17 +210,13 @@ def ratio_text(planned: float, compiled: float) -> str:
     ('1.120', '1.0004', 'new', '–', '>999')
     """
     if not planned:
-        if compiled:
-            return "new"
-        return "–"
+        return "new" if compiled else "–"
     ratio = compiled / planned
     if ratio > 999:
         return ">999"
     if abs(ratio - 1) < 0.01:
         return f"{ratio:.4f}"
-    if ratio < 10:
-        return f"{ratio:.3f}"
-    return f"{ratio:.1f}"
+    return f"{ratio:.3f}" if ratio < 10 else f"{ratio:.1f}"
 
 
 def quantity(value: float, unit: str) -> str:
