@@ -50,7 +50,9 @@ def profile_notes(chips: Iterable[Chip]) -> list[str]:
     """
     notes = []
     for chip in chips:
-        file = named_profile(chip.kernels, chip) if chip.kernels else None
+        file = None
+        if chip.kernels:
+            file = named_profile(chip.kernels, chip)
         if file is not None and file.chips and chip.kin not in (*file.chips, *file.stands_for):
             measured = ", ".join(Path(name).stem for name in file.chips)
             family = Path(chip.kin).stem

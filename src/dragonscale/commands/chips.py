@@ -84,7 +84,10 @@ def chip_blocks(report: reports.ChipReport, _detail: bool) -> Sheet:
         per = f"per {fact.per}" if fact.per not in ("", "chip") else ""
         what_per = ", ".join(part for part in (per, fact.direction) if part)
         rows.append([what, _value(fact.value, fact.unit), what_per, fact.source])
-        readings = () if "price" in fact.path else fact.also  # prices stand in the book
+        # prices stand in the book
+        readings = ()
+        if "price" not in fact.path:
+            readings = fact.also
         others += [[what, _value(other.value, fact.unit), other.source, other.note] for other in readings]
     columns = [Column("what"), Column("value", right=True), Column("", keep=4, wrap=True), Column("source")]
     sources = [Column("what"), Column("value", right=True), Column("source"), Column("", wrap=True)]
@@ -94,7 +97,9 @@ def chip_blocks(report: reports.ChipReport, _detail: bool) -> Sheet:
         if row.flops_per_s is not None:
             rate = f" ({amount(row.flops_per_s, 'FLOP/s')} at their clock)"
         counts.append(f"{row.count:,} {row.part}s{rate}")
-    since = f", {report.released}" if report.released else ""
+    since = ""
+    if report.released:
+        since = f", {report.released}"
     title = Title(f"{report.title} ({report.name}){since}", f"{report.network}; {report.largest}")
     pod, whole = report.pod, None
     if pod is not None:
@@ -114,19 +119,19 @@ def chip_blocks(report: reports.ChipReport, _detail: bool) -> Sheet:
     return sheet(
         title,
         table(columns, rows, foot="Of one chip where nothing else is said."),
-        table(sources, others, "As other sources give it") if others else None,
-        grid("price-book", report.book, own={"$": _dollars}) if report.book else None,
+        table(sources, others, "As other sources give it"),
+        grid("price-book", report.book, own={"$": _dollars}),
         facts(
             ("parts", ", ".join(counts)),
-            ("ICI", report.wires) if report.wires else None,
+            ("ICI", report.wires),
             *(("switches", line) for line in report.wiring),
             ("a host", report.host),
             whole,
-            ("achievable", report.achievable) if report.achievable else None,
+            ("achievable", report.achievable),
             ("an hour", hour),
         ),
         facts(*report.sources.items()),
-        Prose(report.assumed or promised) if report.assumed or promised else None,
+        Prose(report.assumed or promised),
         Prose(f"Compute binds above {critical} FLOPs per byte of HBM.", "key"),
         NextStep(f'dscale roofline "{MATMUL}" --on {named}', "Next, what that means for a matmul:"),
     )
@@ -174,20 +179,24 @@ def _weakest(report: reports.SliceReport) -> str:
             return "Every axis closes into a ring."
         return "One chip: there is no network."
     give = "gives" if len(lines) == 1 else "give"
-    named = " and ".join([*([", ".join(lines[:-1])] if lines[1:] else []), lines[-1]])
+    named = " and ".join(filter(None, (", ".join(lines[:-1]), lines[-1])))
     return f"Without wraparound, {named} {give} collectives half the bandwidth of a ring."
 
 
 def layout_blocks(report: LayoutReport, _detail: bool) -> Sheet:
     """The position of each element in memory, as the array is written."""
-    width = len(report.places[0]) if report.places else 0
+    width = 0
+    if report.places:
+        width = len(report.places[0])
     if width:
         places = table([Column(f"[{column}]", right=True) for column in range(width)], report.places)
     else:
         places = None
     sizes = f"{report.elements} elements in {report.padded_elements} places"
     padding = f"{amount(report.bytes, 'bytes')} take {amount(report.padded_bytes, 'bytes')} with padding"
-    grid = (places,) if places is not None else ()
+    grid = ()
+    if places is not None:
+        grid = (places,)
     return Sheet(
         (Title(report.layout, "position of each element in memory"), *grid, Prose(f"{sizes}; {padding}.", "key"))
     )

@@ -141,7 +141,9 @@ def _parts(chip: Chip) -> list[PartRow]:
     rows: list[PartRow] = []
     for role, (count, unit) in counted.items():
         try:
-            rate = structural_peak(chip, unit) if unit else None
+            rate = None
+            if unit:
+                rate = structural_peak(chip, unit)
             rows.append(PartRow(named.get(role, role), count(chip), rate))
         except InputError:
             continue  # the file does not count this part

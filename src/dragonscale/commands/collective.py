@@ -41,7 +41,9 @@ def read_question(question: CollectiveQuestion | ExplainCollectiveQuestion, list
     array = None
     if "[" in str(question.size):
         array = parse_array(question.size)
-    split = () if array is None else array.partial or array.axes
+    split = ()
+    if array is not None:
+        split = array.partial or array.axes
     axes = read_axes(question.axis or ",".join(split), mesh.axes)
     ways = question.one_way, question.in_network, question.filled, question.picks
     return CollectiveAsked(kind, mesh, axes, reports.read_options(mesh.size(*axes), *ways))
@@ -148,7 +150,9 @@ def _inside(report: reports.CollectiveReport) -> Facts:
     else:
         wires = "a chip's links carry"
     ring = report.ring
-    ring_text = None if ring is None else _ring(report, ring)
+    ring_text = None
+    if ring is not None:
+        ring_text = _ring(report, ring)
     return summary(
         "collective-facts",
         report,

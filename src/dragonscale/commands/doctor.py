@@ -157,26 +157,27 @@ def _count(folder: Path) -> int:
 
 def doctor_blocks(report: DoctorReport, detail: bool) -> Sheet:
     """What works first, what is missing for what, then where things lie."""
-    missing = [extra for extra in report.extras if extra.missing]
-    columns = {"installed": lambda extra: "missing " + ", ".join(extra.missing) if extra.missing else "yes"}
-    nothing = "none seen; planning, explaining and verifying need none"
+    missing = [extra.extra for extra in report.extras if extra.missing]
+    ready = "The planner is ready."
+    if missing:
+        ready += " An extra that is missing below is only needed for what stands beside it."
+    versions = "--explain: the version of every package."
+    if detail:
+        versions = ", ".join(f"{name} {version}" for name, version in report.packages.items())
+    installed = {"installed": lambda extra: f"missing {', '.join(extra.missing)}" if extra.missing else "yes"}
+    none = "none seen; planning, explaining and verifying need none"
     return sheet(
         Title(f"dragonscale {report.version}"),
         facts(
-            (
-                "so",
-                "The planner is ready."
-                + (" An extra that is missing below is only needed for what stands beside it." if missing else ""),
-            ),
+            ("so", ready),
             ("Python", report.python),
             ("system", f"{report.system}, {report.cores} cores"),
-            ("accelerators", "; ".join(report.devices) or nothing),
+            ("accelerators", "; ".join(report.devices) or none),
         ),
-        grid("doctor-extras", report.extras, own=columns),
+        grid("doctor-extras", report.extras, own=installed),
         grid("doctor-folders", report.kept),
-        Prose(", ".join(f"{name} {version}" for name, version in report.packages.items())) if detail else None,
-        None if detail else Prose("--explain: the version of every package.", "dim"),
-        NextStep(install_hint(*(extra.extra for extra in missing)), "all that is missing") if missing else None,
+        Prose(versions, "" if detail else "dim"),
+        NextStep(install_hint(*missing), "all that is missing") if missing else None,
     )
 
 

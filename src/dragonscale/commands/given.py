@@ -177,7 +177,9 @@ def unnamed(*things: Any) -> str:
         if isinstance(item_, Chip):
             kind = "chip"
         else:
-            kind = "model" if isinstance(item_, Transformer) else ""
+            kind = ""
+            if isinstance(item_, Transformer):
+                kind = "model"
         if kind and item_ != _stands_for(item_.name, kind):
             return f"The {kind} is an object, which a file cannot name; {_INSTEAD[kind]}."
     return ""

@@ -55,8 +55,6 @@ class ImportReport(Record):
 
 def import_blocks(report: ImportReport, detail: bool) -> Sheet:
     """What was read, and what of it changes nothing, is not planned or not known."""
-    unknown, ignored = ", ".join(report.unknown), ", ".join(report.ignored if detail else ())
-    command = report.judge
     return sheet(
         Title(f"A {report.kind} plan of {report.software}", f"read with the names of version {report.version}"),
         facts(
@@ -68,11 +66,16 @@ def import_blocks(report: ImportReport, detail: bool) -> Sheet:
             ("numerics", getattr(report.file, "numerics", "")),
         ),
         *map(Prose, report.notes),
-        Prose(f"Not planned: {', '.join(report.unplanned)}.", "warn") if report.unplanned else None,
-        Prose(f"Unknown to {report.software} {report.version}: {unknown}.", "warn") if unknown else None,
-        Prose(f"Changes nothing that is planned: {ignored}.", "dim") if ignored else None,
-        NextStep(command, "judges it") if command else None,
+        _listed("Not planned", report.unplanned, "warn"),
+        _listed(f"Unknown to {report.software} {report.version}", report.unknown, "warn"),
+        _listed("Changes nothing that is planned", report.ignored if detail else [], "dim"),
+        NextStep(report.judge, "judges it"),
     )
+
+
+def _listed(what: str, names: list[str], tone: str) -> Prose:
+    """Options that are not part of the plan; nothing where there are none."""
+    return Prose(f"{what}: {', '.join(names)}." if names else "", tone)
 
 
 def save_import(report: ImportReport, path: str) -> str:

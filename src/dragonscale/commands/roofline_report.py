@@ -97,7 +97,9 @@ class RooflineReport(Record):
     chip_title: str = ""
 
     def headline(self) -> str:
-        where = f" on {self.chip}" if self.chip else ""
+        where = ""
+        if self.chip:
+            where = f" on {self.chip}"
         if self.lower_s is None:
             return f"{self.expression}{where}"
         return f"{self.expression}{where}: {render(self.lower_s, 's')} at best, bound by {spelled(self.bound_by or '')}"
@@ -153,7 +155,9 @@ def roofline_report(
         return operation.cost(all_sizes | changed, level, **counting)
 
     report = _counted(operation, count, all_sizes, free, level)
-    critical = chip.intensity(report.compute_dtype, report.unit, level) if chip else None
+    critical = None
+    if chip:
+        critical = chip.intensity(report.compute_dtype, report.unit, level)
     if not rows:
         report.limits = _limits(count({}), free, level, critical)
     if chip is None:
@@ -372,7 +376,9 @@ def advice(report: RooflineReport) -> str:
     if change:
         return f"{change}."
     if len(report.free) > 1 and not report.samples:
-        first = report.limits[0] if report.limits else None
+        first = None
+        if report.limits:
+            first = report.limits[0]
         if first and first.large != "always":
             large = f"with {first.large} {first.crossover}"
         else:

@@ -3,7 +3,7 @@
 import math
 import re
 
-from dragonscale.blocks.sheet import Block, Column, Grid, Prose, Sheet, Title, amount, facts, table
+from dragonscale.blocks.sheet import Block, Column, Grid, Prose, Sheet, Title, amount, facts, sheet, table
 from dragonscale.commands.charts.pictures import draw_shard
 from dragonscale.commands.given import maybe_target, mesh_of, sizes_of, written_target
 from dragonscale.commands.grids import grid
@@ -43,23 +43,24 @@ MOST_CHIPS = 16
 def shard_blocks(report: ShardReport, _detail: bool) -> Sheet:
     """The forward pass, the backward pass where it was asked for, and what bounds them."""
     axes = ", ".join(f"{name}={size}" for name, size in report.mesh.items())
-    where = (f"mesh {axes}" if axes else "one chip") + (f" on {report.on}" if report.on else "")
-    formats = ""
+    where = f"mesh {axes}" if axes else "one chip"
+    if report.on:
+        where += f" on {report.on}"
     if not re.search(r"\b(bf|fp|int)\d+", report.expression):
-        formats = "; bytes in bf16 (or write int8[I, J])"
-    blocks: list[Block] = [Title(report.expression, where + formats), Prose(report.advice, "key")]
-    if report.repeats:
-        blocks += [Prose(report.repeats, "key")]
+        where += "; bytes in bf16 (or write int8[I, J])"
+    blocks: list[Block] = [Title(report.expression, where), Prose(report.advice, "key"), Prose(report.repeats, "key")]
     for line in report.forward:
-        blocks += [_arrays(line), *([] if report.blocks else _ways(line))]
-    if report.blocks:
+        blocks.append(_arrays(line))
+        if not report.blocks:
+            blocks += _ways(line)
+    if report.blocks:  # an array alone, of which nothing moves
         blocks += [facts(("in JAX", report.partition_spec)), _blocks(report)]
     if report.backward:
         for line in report.backward:
             blocks += [Prose(f"backward: {_head(line)}"), *_ways(line)]
         there, back = len(report.forward_collectives), len(report.backward_collectives)
         blocks.append(Prose(f"Collectives in all, each once: {there} forward, {back} backward."))
-    return Sheet(tuple(blocks))
+    return sheet(*blocks)
 
 
 def _blocks(report: ShardReport) -> Grid:
@@ -100,15 +101,12 @@ def _way(way: StrategyRow, number: int) -> Grid:
     """One way as a table of its steps, in the order in which they run."""
     rows = [_move(row) for row in way.collectives if row.when == "before"]
     if way.computes:
-        read, written = (
-            amount(size, "bytes") for size in (way.hbm_read_bytes_per_chip, way.hbm_written_bytes_per_chip)
-        )
-        if isinstance(way.flops_per_chip, str):
-            flops = f"{way.flops_per_chip} FLOPs"
-        else:
-            flops = amount(way.flops_per_chip, "FLOP")
-        work = f"{flops}, {read} read, {written} written"
-        rows.append([f"{_work(way.local)} {way.local}", work, amount(_longer(way), "s") if way.bound_by else ""])
+        flops = way.flops_per_chip
+        # a formula where a size is open
+        work = f"{flops} FLOPs" if isinstance(flops, str) else amount(flops, "FLOP")
+        work += f", {amount(way.hbm_read_bytes_per_chip, 'bytes')} read"
+        work += f", {amount(way.hbm_written_bytes_per_chip, 'bytes')} written"
+        rows.append([f"{_work(way.local)} {way.local}", work, amount(_longer(way), "s")])
     rows += [_move(row) for row in way.collectives if row.when == "after"]
     head = f"{number}. {'cheapest' if number == 1 else 'or'}: {amount(way.wire_bytes_per_chip, 'bytes')} sent per chip"
     if way.bound_by:
@@ -116,8 +114,10 @@ def _way(way: StrategyRow, number: int) -> Grid:
         each = ", ".join(f"{name} {amount(time, 's')}" for name, time in times.items())
         parts = f" ({each})" if way.computes else ""
         head += f", {amount(way.lower_s, 's')} at best, bound by {way.bound_by}{parts}"
-    columns = [Column("step", wrap=True), Column("per chip", wrap=True), Column("at best", right=True)]
-    return table(columns if way.bound_by else columns[:2], [row[: 3 if way.bound_by else 2] for row in rows], head)
+    columns = [Column("step", wrap=True), Column("per chip", wrap=True)]
+    if way.bound_by:  # else there are no times
+        columns.append(Column("at best", right=True))
+    return table(columns, [row[: len(columns)] for row in rows], head)
 
 
 def _work(local: str) -> str:

@@ -308,7 +308,9 @@ def _chip(question: CalibrateQuestion, machine: Machine) -> Chip:
     named_or_here = named or chip_named(machine.device)
     if not named_or_here:
         nearest_name = nearest_chip(machine.device)
-        nearest = f" (the nearest is {nearest_name})" if nearest_name else ""
+        nearest = ""
+        if nearest_name:
+            nearest = f" (the nearest is {nearest_name})"
         raise InputError(
             f"The device here is {machine.device!r}, no chip of the catalogue{nearest}; name the chip that it is with "
             "--on: one of `dscale chips`, or a TOML file of your own with its datasheet's rates."

@@ -17,9 +17,13 @@ def calibration_blocks(report: CalibrationReport, detail: bool) -> Sheet:
     software = ", ".join(f"{name} {version}" for name, version in report.software.items())
     if report.steps:
         where = f"{report.device or report.chip} ({report.chip})"
-        aside = f"timed with {software}" if software else ""
+        aside = ""
+        if software:
+            aside = f"timed with {software}"
         return sheet(Title(f"Whole steps of our own program on {where}", aside), *_settled(report, detail))
-    count = f"{report.devices} x " if report.devices > 1 else ""
+    count = ""
+    if report.devices > 1:
+        count = f"{report.devices} x "
     title = Title(f"Kernels of {count}{report.device} ({report.chip})", f"timed with {report.timed_with}: {software}")
     if report.planned:
         return sheet(title, *_planned(report, detail))

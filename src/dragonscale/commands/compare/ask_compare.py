@@ -122,7 +122,9 @@ def written_slices(on: Any) -> str:
 
 def _with_model(question: CompareQuestion) -> CompareQuestion:
     """The question with a model's name that stands before the plans taken as its model, as `train` takes it."""
-    first = question.things[0] if question.things else None
+    first = None
+    if question.things:
+        first = question.things[0]
     if not isinstance(first, str) or not is_preset(first.strip()):
         return question
     if written(question.model):

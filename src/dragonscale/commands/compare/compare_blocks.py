@@ -39,8 +39,8 @@ def compare_blocks(report: CompareReport, detail: bool) -> Sheet:
         _terms(report, detail),
         _settings(report) if settings else None,
         *(Prose(f"{side.key}: {side.measured}") for side in report.sides if side.measured),
-        Prose("\n".join(report.overtakes)) if report.overtakes else None,
-        Prose("\n".join(report.notes), "dim") if report.notes else None,
+        Prose("\n".join(report.overtakes)),
+        Prose("\n".join(report.notes), "dim"),
     )
 
 
@@ -105,7 +105,9 @@ def _figure(figure: Figure | None) -> str:
     if figure.unit == "USD":
         return _dollars(value)
     if figure.unit == "count":
-        decimals = 1 if value < 100 and value != int(value) else 0
+        decimals = 0
+        if value < 100 and value != int(value):
+            decimals = 1
         return f"{value:,.{decimals}f}"
     return amount(value, figure.unit)
 

@@ -193,7 +193,9 @@ def bands_apart(first: Side, second: Side, kind: str, scale: float = 1.0) -> boo
 
 def _sentence(first: Side, second: Side, ratio: float, terms: list[TermDifference], kind: str) -> str:
     """How much faster the second is and by what."""
-    step = "" if kind == "training" else " a decode step"
+    step = ""
+    if kind != "training":
+        step = " a decode step"
     text = f"{second.key} ({second.label}) "
     if abs(ratio - 1) < TIE_TOLERANCE:
         text += f"takes as long{step} as {first.key}"

@@ -28,15 +28,24 @@ KEYS = ("run", "fine-tuning", "decode")
 def estimate_blocks(report: EstimateReport, _: bool) -> Sheet:
     """The whole answer."""
     letters = report.letters
-    asides = [f"{amount(report.tokens, 'count')} tokens" if report.find("training FLOPs (6ND)") else ""]
-    asides += [f"context {report.context:,}" if report.find("KV bytes a sequence") else ""]
-    asides += [f"{name} {letters[name]:,.0f}" if name in letters else "" for name in ("batch", "prompt", "chips")]
-    asides += [f"weights in {report.weights}" if report.find("decode step") else ""]
-    asides += [f"MFU {report.mfu:.0%}" if report.on else ""]
-    where = f" on {report.on}" if report.on else ""
+    asides: list[str] = []
+    if report.find("training FLOPs (6ND)"):
+        asides.append(f"{amount(report.tokens, 'count')} tokens")
+    if report.find("KV bytes a sequence"):
+        asides.append(f"context {report.context:,}")
+    for name in ("batch", "prompt", "chips"):
+        if name in letters:
+            asides.append(f"{name} {letters[name]:,.0f}")
+    if report.find("decode step"):
+        asides.append(f"weights in {report.weights}")
+    if report.on:
+        asides.append(f"MFU {report.mfu:.0%}")
+    where = ""
+    if report.on:
+        where = f" on {report.on}"
     title = Title(
         f"{report.model} ({amount(report.parameters, 'count')} parameters){where}: the back of the envelope",
-        ", ".join(filter(None, asides)),
+        ", ".join(asides),
     )
     groups = list(dict.fromkeys(line.group for line in report.lines))
     tables = [_table(group, [line for line in report.lines if line.group == group]) for group in groups]
@@ -84,7 +93,9 @@ def next_command(report: EstimateReport) -> list[Block]:
 def _summary(report: EstimateReport) -> Facts:
     lines = []
     for label, wanted in _table_of("summary.toml").items():
-        texts = [_run_flops(report)] if label == "run" else []
+        texts = []
+        if label == "run":
+            texts = [_run_flops(report)]
         texts += [
             template.format(line.shown) for name, template in wanted.items() if (line := report.find(name)) is not None
         ]
@@ -159,7 +170,9 @@ def answer(job: EstimateAsked) -> EstimateReport:
     if job.piece is not None:
         where = str(job.piece)
     else:
-        where = job.chip.name if job.chip is not None else ""
+        where = ""
+        if job.chip is not None:
+            where = job.chip.name
     sizes = job.total, job.active, job.tokens, job.seq, job.context, job.mfu
     letters, weights = dict(paper.letters.values), job.question.weights
     report = EstimateReport(job.name, where, *sizes, paper.lines, letters, [], weights)

@@ -91,7 +91,9 @@ def ask_roofline(question: questions.ExplainRooflineQuestion, listener: Listener
 
 def ask_collective(question: questions.ExplainCollectiveQuestion, listener: Listener) -> Explanation:
     understood = read_collective(question, listener)
-    volume = read_volume(question.size, understood) if question.size else None
+    volume = None
+    if question.size:
+        volume = read_volume(question.size, understood)
     explanation = physics.explain_collective(
         understood.kind, volume, understood.mesh, understood.axes, understood.options
     )

@@ -144,7 +144,9 @@ def _named(formulas: StepFormulas, name: str) -> Iterator[FormulaLine]:
         if name not in names:
             continue
         count += 1
-        over = f" over {'+'.join(line.axes)}" if line.axes else ""
+        over = ""
+        if line.axes:
+            over = f" over {'+'.join(line.axes)}"
         label = f"{line.section}, {line.phase}: {line.what} ({line.kind}{over})"
         yield from formulas.say_line(line, label, "times a step")
     for tensor in ledger.held:
@@ -158,7 +160,9 @@ def _named(formulas: StepFormulas, name: str) -> Iterator[FormulaLine]:
 
 
 def _solution(crossing: Crossing) -> FormulaLine:
-    text = formula_text(crossing.formula) if crossing.formula is not None else ""
+    text = ""
+    if crossing.formula is not None:
+        text = formula_text(crossing.formula)
     unit = {"batch": "tokens", "seq": "tokens", "chips": "chips"}.get(crossing.variable, "degree")
     return FormulaLine(
         f"{crossing.term}: {crossing.variable}", text, text, _size(crossing.value, unit), crossing.value, unit
@@ -255,7 +259,9 @@ def _formats(formulas: StepFormulas) -> list[str]:
     weight = min(2.0, dtype_bytes(plan.dtype)) if state.narrow_gathers else 2.0
     texts: list[str] = []
     if "activation" in moving:
-        cast = f" (gathered over tensor for matmuls in {weight:g})" if weight < 2 and plan.tensor > 1 else ""
+        cast = ""
+        if weight < 2 and plan.tensor > 1:
+            cast = f" (gathered over tensor for matmuls in {weight:g})"
         texts.append(f"activations in {state.activation_bytes:g} bytes{cast}")
     if "weight" in moving:
         texts.append(f"weights in {weight:g} bytes")
@@ -264,7 +270,9 @@ def _formats(formulas: StepFormulas) -> list[str]:
         texts.append(f"gradients in {state.scatter_bytes if plan.zero == 3 else state.reduce_bytes:g} bytes")
     if not texts:
         return []
-    also = "; --wire takes another format for activations" if "activation" in moving else ""
+    also = ""
+    if "activation" in moving:
+        also = "; --wire takes another format for activations"
     return [f"Matmuls in {plan.dtype}. Between chips travel {', '.join(texts)}{also}."]
 
 

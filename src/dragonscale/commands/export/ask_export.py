@@ -143,7 +143,9 @@ def ask(question: ExportQuestion, listener: Listener) -> ExportReport:
 def _written(run: Run, software: Target, launcher: Target | None) -> WrittenFiles:
     """What the software's module writes; a note says what to put before the servers where the launcher does not."""
     output: WrittenFiles = exported(software).write(run)
-    routes = starts(launcher).ROUTES if launcher is not None else ""
+    routes = ""
+    if launcher is not None:
+        routes = starts(launcher).ROUTES
     if routes == "programs" or (routes and len(output.programs) == 1):
         return output
     return replace(output, notes=(*output.notes, *output.routing))
@@ -221,7 +223,9 @@ def _software_of(plan: GivenPlan, load: Target | None) -> Target:
         name = plan.file.stack
     else:
         name = plan.file.engine
-    software = software_for(name, plan.kind) if name else None
+    software = None
+    if name:
+        software = software_for(name, plan.kind)
     if software is not None:
         return software
     if load is not None and not name:

@@ -39,7 +39,9 @@ def judged_serving(
     assert isinstance(given.file, SavedPlan)
     file = _with_flags(given.file, question)
     engine = engine_for(target, question.engine.strip() or file.engine, file.plan)
-    pool = file.prefill if file.prefill.slice else None
+    pool = None
+    if file.prefill.slice:
+        pool = file.prefill
     # with a pool that prefills, the plan itself is of the replicas that decode
     pool_role = DECODE if pool else BOTH
     understood, config = _judged(question, file, engine, pool_role)

@@ -162,7 +162,9 @@ def _work_rows(report: HloOp) -> list[tuple[str, str]]:
 
 def _matmul_text(matmul: Any) -> str:
     """`[8 x 4] x [4 x 2], 16 times`."""
-    times = f", {matmul.batch} times" if matmul.batch > 1 else ""
+    times = ""
+    if matmul.batch > 1:
+        times = f", {matmul.batch} times"
     return f"[{matmul.m} x {matmul.k}] x [{matmul.k} x {matmul.n}]{times}"
 
 

@@ -39,7 +39,9 @@ class HloOp(OpFacts, Record):
     """An instruction decoded. `bytes` of each memory are those of the elements; padding is apart."""
 
     def headline(self) -> str:
-        at_best = f", {self.bound_s:.3g} s at best" if self.bound_s else ""
+        at_best = ""
+        if self.bound_s:
+            at_best = f", {self.bound_s:.3g} s at best"
         return f"{self.name}: {self.kind}, {self.matmul_flops + self.vector_flops:.4g} FLOPs{at_best}"
 
 
@@ -52,7 +54,9 @@ class HloModuleReport(ProgramFacts, Record):
     """Ops that the text lists."""
 
     def headline(self) -> str:
-        at_best = f", {self.bound_s:.3g} s at best" if self.bound_s else ""
+        at_best = ""
+        if self.bound_s:
+            at_best = f", {self.bound_s:.3g} s at best"
         name = self.name or "a program"
         return f"{name}: {self.matmul_flops:.4g} matmul FLOPs, {self.hbm_bytes:.4g} HBM bytes{at_best}"
 

@@ -90,7 +90,9 @@ def page(report: ProfileReport, step: ShownStep | None) -> str:
 
 
 def _head(report: ProfileReport) -> dict[str, str]:
-    several = f"{report.devices} devices" if report.devices > 1 else ""
+    several = ""
+    if report.devices > 1:
+        several = f"{report.devices} devices"
     where = " · ".join(filter(None, (report.software, report.device, several)))
     steps, headline = report.steps, report.headline()
     planned = ""

@@ -61,7 +61,9 @@ def _warnings(report: ProfileReport) -> list[str]:
 def _title(report: ProfileReport) -> str:
     if report.static:
         return f"A program that was not timed, at the rates of {report.chip or 'no known chip'}"
-    count = f"{report.devices} x " if report.devices > 1 else ""
+    count = ""
+    if report.devices > 1:
+        count = f"{report.devices} x "
     software = f", by {report.software}" if report.software else ""
     return f"A profile of {count}{report.device or 'no device'}{software}"
 
@@ -100,7 +102,9 @@ def _between(report: ProfileReport) -> str:
     steps = report.steps
     if steps.between_s <= MIN_BETWEEN * report.step_s and not steps.between:
         return ""
-    others = f"; {', '.join(steps.between[:4])}" if steps.between else ""
+    others = ""
+    if steps.between:
+        others = f"; {', '.join(steps.between[:4])}"
     return f"{render(steps.between_s, 's')} from the end of one to the start of the next{others}"
 
 
@@ -259,7 +263,9 @@ def _more(rows: Sequence[Any], shown: Sequence[Any]) -> str:
 def _groups(report: ProfileReport, detail: bool) -> sheet.Grid | None:
     """Time by part, phase and kind, each against its roofline."""
     # what was not timed has a bound and no time
-    renamed = {"time": "bound"} if report.static else {}
+    renamed = {}
+    if report.static:
+        renamed = {"time": "bound"}
     if detail:
         return _grid("groups", report.groups, renamed=renamed)
     shown = [group for group in report.groups if group.share > MIN_GROUP][:MAX_GROUPS]

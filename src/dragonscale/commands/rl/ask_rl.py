@@ -221,7 +221,9 @@ def ask(question: RlQuestion, listener: Listener) -> RlReport:
         searched=len(steps),
         plans=[plan_row(step) for step in shown],
     )
-    best = shown[0] if shown and shown[0].fits else None
+    best = None
+    if shown and shown[0].fits:
+        best = shown[0]
     if best is not None:
         report.bound_by, report.changes = bottleneck(best), changes(steps, best)
         if question.to.strip() or question.out.strip():

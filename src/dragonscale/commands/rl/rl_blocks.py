@@ -74,7 +74,9 @@ def _where(best: RlPlanRow, chip: str) -> str:
     """Which chips train and which generate."""
     if best.mode == "colocated":
         return f"on all {best.train_chips:,} chips in turns"
-    kind = "" if best.rollout_chip == chip else f" {best.rollout_chip}"
+    kind = ""
+    if best.rollout_chip != chip:
+        kind = f" {best.rollout_chip}"
     return f"{best.train_chips:,} chips train, {best.rollout_chips:,}{kind} generate"
 
 
@@ -119,7 +121,9 @@ def _phases(best: RlPlanRow) -> str:
     parts: list[str] = []
     for phase in best.phases:
         if phase.seconds > 0:
-            hidden = "" if phase.exposed_s else " (hidden)"
+            hidden = ""
+            if not phase.exposed_s:
+                hidden = " (hidden)"
             parts.append(f"{phase.name} {amount(phase.seconds, 's')}{hidden}")
     return ", ".join(parts)
 

@@ -91,7 +91,9 @@ def beside(name: str, times: ServedTimes | None, planned: float | None) -> str:
     """A latency in a line: `TTFT 41 ms (p95 60 ms, planned 39 ms)`."""
     if times is None:
         return f"{name} -"
-    expected = "" if planned is None else f", planned {render(planned, 's')}"
+    expected = ""
+    if planned is not None:
+        expected = f", planned {render(planned, 's')}"
     return f"{name} {render(times.p50, 's')} (p95 {render(times.p95, 's')}{expected})"
 
 
@@ -292,7 +294,9 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 def _welcome(url: str, order: ServeOrder) -> str:
-    key = " -H 'authorization: Bearer KEY'" if order.api_key else ""
+    key = ""
+    if order.api_key:
+        key = " -H 'authorization: Bearer KEY'"
     body = f'{{"model": "{order.name}", "prompt": "Once upon a time", "max_tokens": 32}}'
     return (
         f"Serving {order.name} at {url}/v1 (Ctrl-C ends it). Try:\n"

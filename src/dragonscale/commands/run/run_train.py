@@ -214,7 +214,9 @@ def _own_stdout() -> Iterator[None]:
 
 
 def _line(line: dict[str, Any]) -> str:
-    mfu = "" if line["mfu"] is None else f"  MFU {line['mfu']:.1%}"
+    mfu = ""
+    if line["mfu"] is not None:
+        mfu = f"  MFU {line['mfu']:.1%}"
     planned = ""
     if line["planned_step_s"] is not None:
         planned = f"  (planned {1e3 * line['planned_step_s']:.3g} ms)"
@@ -228,8 +230,12 @@ def _line(line: dict[str, Any]) -> str:
 def run_blocks(result: TrainRun, detail: bool) -> Sheet:
     """The run and the plan side by side, and where the time of recorded steps went."""
     planned = result.planned
-    state = amount(planned.state_bytes, "bytes") if planned else None
-    peak = amount(planned.hbm_bytes, "bytes") if planned else None
+    state = None
+    if planned:
+        state = amount(planned.state_bytes, "bytes")
+    peak = None
+    if planned:
+        peak = amount(planned.hbm_bytes, "bytes")
     rows = [
         ("steps", f"{result.first_step:,} to {result.last_step:,} of {result.steps:,}", None),
         ("loss", None if result.loss is None else f"{result.loss:.4f}", None),

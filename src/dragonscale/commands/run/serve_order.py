@@ -269,7 +269,9 @@ def _pools(question: RunServeQuestion, saved: SavedPlan, model: Transformer) -> 
     if replicas is None:
         replicas = saved.replicas or 1
     if prefill is None:
-        prefill = pool.replicas or 1 if pool.slice else 0
+        prefill = 0
+        if pool.slice:
+            prefill = pool.replicas or 1
     if not 1 <= replicas <= 1024 or not 0 <= prefill <= 1024:
         raise InputError(
             f"{replicas} replicas and {prefill} that prefill cannot be started on one machine; take 1 to 1024."

@@ -149,7 +149,9 @@ def sweep(
         raise InputError(f"--jobs is {jobs}; write a number of processes from 1 to {MOST_JOBS}.")
     entries, done, stopped, start = read_grid(grid), 0, False, time.monotonic()
     with open_answers(out) if out else contextlib.nullcontext() as file, interruptible() as interrupt:
-        earlier = file.known if file is not None else {}
+        earlier = {}
+        if file is not None:
+            earlier = file.known
         answers = {entry.key: earlier[entry.key] for entry in entries if entry.key in earlier}
         done_ones = {key for key, answer in answers.items() if not (retry and answer.failed)}
         open_ones = [entry for entry in entries if entry.key not in done_ones]

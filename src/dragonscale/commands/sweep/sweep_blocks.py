@@ -43,7 +43,9 @@ def _rows(command: str, rows: list[dict[str, Any]], max_rows: int) -> Grid:
         wrap = name in ("plan", "wire")
         columns.append(Column(title_of(name), right=name.endswith(_NUMBERS), keep=keep, wrap=wrap))
     cells = [[shown(name, row.get(name)) for name in names] for row in rows[:max_rows]]
-    foot = f"and {len(rows) - max_rows} more (--table has all)" if len(rows) > max_rows else ""
+    foot = ""
+    if len(rows) > max_rows:
+        foot = f"and {len(rows) - max_rows} more (--table has all)"
     return table(columns, cells, command, foot)
 
 

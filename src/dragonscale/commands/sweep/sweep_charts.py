@@ -23,7 +23,9 @@ _LOG_Y = 20
 
 def draw(report: SweepReport, kind: str) -> Chart:
     """What `--columns` names: the column to draw, or several words `value x y`; without them what varies."""
-    columns_text = report.asked.columns if report.asked is not None else ""
+    columns_text = ""
+    if report.asked is not None:
+        columns_text = report.asked.columns
     return sweep_chart(report.lines, columns_text, kind, f"Sweep of {report.grid}")
 
 

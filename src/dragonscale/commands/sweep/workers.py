@@ -54,7 +54,9 @@ def answer_entry(entry: Entry, cached: bool = True) -> SweepAnswer:
         failed = str(error)
     except Exception as error:  # one bad entry must not end a sweep of hundreds
         failed = f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"
-    answer = None if failed else msgspec.to_builtins(record)
+    answer = None
+    if not failed:
+        answer = msgspec.to_builtins(record)
     return SweepAnswer(entry.key, entry.command, entry.asks, time.monotonic() - start, failed, answer)
 
 

@@ -120,7 +120,9 @@ def _times(planned: PlanReport, compared: Measured, step: SettledStep) -> list[M
     low, high = planned.step_low_s, planned.step_high_s
     rate, mfu = planned.tokens_per_s_per_chip, planned.own_mfu
     fewest, largest = planned.step_s / high, planned.step_s / low
-    spread = (step.low, step.high) if step.counted > 2 else None
+    spread = None
+    if step.counted > 2:
+        spread = (step.low, step.high)
     return [
         measure("step", "s", step.seconds, planned.step_s, (low, high), spread),
         measure("MFU", "share", mfu / compared.ratio, mfu, (mfu * fewest, mfu * largest)),

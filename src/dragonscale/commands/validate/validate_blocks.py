@@ -82,7 +82,9 @@ def _served(scores: dict[str, Any], parts: tuple[str, ...]) -> list[Block]:
         return []
     judged = ", ".join(f"{name} {count:,}" for name, count in scores["engines"].items())
     shipped = f"Every run is judged by an engine as it is shipped ({judged}), not as it was launched."
-    lines = [shipped] if "engine" in parts else []
+    lines = []
+    if "engine" in parts:
+        lines = [shipped]
     for name, band in scores["band"].items():
         how = ""
         if band["pairs_left_out"]:

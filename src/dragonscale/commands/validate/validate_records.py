@@ -84,7 +84,9 @@ def measure(
         inside = None
     else:
         inside = low <= measured <= high
-    ratio = measured / expected if expected else 0.0
+    ratio = 0.0
+    if expected:
+        ratio = measured / expected
     return MeasureRow(name, dimension, measured, expected, ratio, low, high, inside, *(spread or (None, None)))
 
 

@@ -57,7 +57,9 @@ def _comparison(report: VerifyReport, drawn: bool) -> Grid | None:
     for before, columns_of in (("", words.totals(report)), ("sent over ", words.axis_rows(report))):
         for number in columns_of:
             for label, row in ((before + number.name, number), *(("  " + part.name, part) for part in number.below)):
-                bars = (row.planned_share, row.compiled_share) if drawn else ()
+                bars = ()
+                if drawn:
+                    bars = (row.planned_share, row.compiled_share)
                 rows.append((label, row.planned, row.compiled, row.ratio, row.verdict, *bars))
     columns_of = [Column(name, right=True) for name in ("planned", "compiled", "ratio")]
     bars = []

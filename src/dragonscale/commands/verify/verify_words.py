@@ -151,7 +151,9 @@ def _look(report: VerifyReport) -> str:
         return f"The compiler emitted something that could not be read ({report.unknown[0]}): report it."
     for row in report.only_compiled:
         if not row.why:
-            where = f" at {row.source}" if row.source else ""
+            where = ""
+            if row.source:
+                where = f" at {row.source}"
             return f"Start with the {row.kind} over {over(row.axes)}{where} that only the compiler has."
     for row in report.only_planned:
         if not row.why:
