@@ -29,6 +29,7 @@ def asked_chips(on: Any, changes: str, profile: str = "") -> Any:
     >>> asked_chips("h200:8,h100:8", "hbm=2x", "h200")
     'h200+hbm=2x+profile=h200:8,h100+hbm=2x+profile=h200:8'
     """
+    # a name of a built-in profile, or the path of one
     word = profile.strip()
     if not word:
         return _with_own(with_changes(on, changes))
@@ -52,6 +53,7 @@ def profile_notes(chips: Iterable[Chip]) -> list[str]:
     for chip in chips:
         file = None
         if chip.kernels:
+            # profiles are fitted on one kind of chip, and stand for its relatives
             file = named_profile(chip.kernels, chip)
         if file is not None and file.chips and chip.kin not in (*file.chips, *file.stands_for):
             measured = ", ".join(Path(name).stem for name in file.chips)
@@ -78,6 +80,7 @@ def kin_notes(chips: Iterable[Chip]) -> list[str]:
             notes.append(chip.assumed)
         if chip.announced:
             notes.append(f"{chip.name} is announced and not to be had yet: its numbers are its maker's promises.")
+        # a chip whose kernels were never measured
         if chip.kind == "gpu" and not chip.kernels and chip.kin not in file.chips:
             families.setdefault(", ".join(file.chips) or "a generic GPU", []).append(chip.kin)
     why = "No kernel of {} was measured: the fractions of datasheet rates are those of {}."
@@ -154,6 +157,7 @@ def _readable(word: str) -> None:
 def _with_own(on: Any) -> Any:
     """The chips that the user has a profile of, with it."""
     try:
+        # nobody has calibrated anything here
         if not own_folder().is_dir():
             return on
     except OSError:

@@ -78,10 +78,12 @@ def _line(line: AnswerLine, unit: str) -> CalcLine:
     value = line.value
     if not isinstance(value, Measure):
         return CalcLine(line.name, line.sign, None, "", value)
+    # letters without a value: the answer is a formula
     if value.letters:
         if unit:
             raise InputError(f"The answer is a formula ({value.number}); give its letters values for --to {unit}.")
         return CalcLine(line.name, line.sign, None, value.unit, str(value), str(value.number))
+    # prices are kept per second and told per hour
     number = float(value.number) * (3600 if value.unit == "USD/h" else 1)
     if unit:
         text = f"{six_digits(converted(value, unit))}{'' if unit == '%' else ' '}{unit}"
@@ -95,6 +97,7 @@ def _again(value: Measure, text: str) -> str:
     base, more = in_base(value.number, value.exponents), ""
     if value.unit == "bytes" and value.number >= 1024 and "i" not in text:
         more = f" = {render(value.number, 'bytes', binary=True)}"
+    # the text without what units and spaces add
     plain = text.replace("$", "").replace("/h", "").replace(" ", "")
     if plain in (base.split(" ")[0], base.replace(" ", ""), f"{base.split(' ')[0]}B"):
         return more
@@ -106,6 +109,7 @@ def _name(name: str, value: Any, source: str) -> CalcName:
         number = float(value.number) * (3600 if value.unit == "USD/h" else 1)
         text = shown(value.number, value.exponents)
         return CalcName(name, number, value.unit, text, source, name.endswith(")"))
+    # a shape, such as that of a slice
     if isinstance(value, tuple) and all(isinstance(size, Measure) for size in value):
         return CalcName(name, None, "", "x".join(str(size) for size in value), source)
     simple = isinstance(value, Measure | str | bool) or value is None

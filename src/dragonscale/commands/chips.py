@@ -152,6 +152,7 @@ def slice_blocks(report: reports.SliceReport, _detail: bool) -> Sheet:
     else:
         axes = None
     tiers = grid("slice-tiers", report.tiers) if report.tiers else None
+    # cables of a tier join it to the tier below
     below = ["", *(f"{row.tier} to " for row in report.tiers)]
     cables = [f"{row.cables:,} {ends}{row.tier}" for ends, row in zip(below, report.tiers, strict=False) if row.cables]
     joined = None
@@ -164,6 +165,7 @@ def slice_blocks(report: reports.SliceReport, _detail: bool) -> Sheet:
 
 
 def _weakest(report: reports.SliceReport) -> str:
+    # pods are joined by the data-centre network, which is narrower than what is inside them
     if report.pods > 1 and report.dcn_bytes_per_s:
         width = amount(report.dcn_bytes_per_s / report.chips, "bytes/s")
         return f"Between pods a chip has {width}: keep there what moves least."
@@ -187,6 +189,7 @@ def layout_blocks(report: LayoutReport, _detail: bool) -> Sheet:
     """The position of each element in memory, as the array is written."""
     width = 0
     if report.places:
+        # elements of the last dim
         width = len(report.places[0])
     if width:
         places = table([Column(f"[{column}]", right=True) for column in range(width)], report.places)

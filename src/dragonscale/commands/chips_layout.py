@@ -44,7 +44,9 @@ def layout_report(text: str) -> LayoutReport:
     elements = math.prod(dims)
     if elements > MOST:
         raise InputError(f"{shorten(text)} has {elements:,} elements; up to {MOST:,} are listed.")
+    # positions in the order in which the array is written
     places = [array.offset(index) for index in itertools.product(*map(range, dims))]
+    # rows of the last dim
     width = dims[-1] if dims else 1
     size = elements * array.bits // 8
     padded = array.padded_bytes

@@ -168,6 +168,7 @@ def chip_report(chip: Chip) -> ChipReport:
     network, largest = network_text(chip)
     facts: list[ChipFact] = []
     for path, fact in chip.facts.items():
+        # other sources that give the same number
         others = [OtherReading(_plain(other.value), other.source, other.note) for other in fact.also]
         origin = fact.dimension, fact.per, fact.direction, fact.source, fact.note
         facts.append(ChipFact(path, _plain(fact.value), *origin, others))
@@ -276,6 +277,7 @@ def slice_report(slice_: Slice) -> SliceReport:
     across pods it is what half of them send over the data-centre network."""
     chip, count = slice_.chip, slice_.chips
     axes, (tiers, tree) = _axes(slice_), _tiers(slice_)
+    # of a torus the axis that carries least across its middle
     weakest = min([row.bisection_bytes_per_s for row in axes], default=0.0)
     if tiers:
         weakest = tiers[-1].bisection_bytes_per_s
@@ -283,6 +285,7 @@ def slice_report(slice_: Slice) -> SliceReport:
         dcn = chip.dcn * count
     else:
         dcn = None
+    # half of the chips send, the other half receive
     if slice_.pods > 1 and dcn is not None:
         weakest = dcn / 2
     if chip.kind == "tpu" and "cores" in chip.structure:
@@ -330,6 +333,7 @@ def _tiers(slice_: Slice) -> tuple[list[TierRow], FatTree | None]:
     chip, network = slice_.chip, slice_.chip.network
     if not isinstance(network, Tree):
         return [], None
+    # a plain fat tree has two tiers above the nodes, the upper one as wide as all of the lower together
     node, *above = network.levels
     plain = len(above) == 2 and above[1].bandwidth == above[0].degree * above[0].bandwidth
     switch = switch_for(chip) if plain else None
@@ -345,10 +349,12 @@ def _tiers(slice_: Slice) -> tuple[list[TierRow], FatTree | None]:
             rows.append(TierRow(tier.name, int(tier.groups), int(tier.children), *rates, int(tier.total), *more))
         # Above one scalable unit every tier is a single group; a top tier with one child joins nothing.
         return [row for row in rows if row.children > 1], tree
+    # `below`: chips under one child of the level
     rows, below = [], 1
     for level in network.levels:
         if below >= slice_.chips:
             break
+        # the top level joins whatever is left
         children = math.ceil(min(slice_.chips, below * (level.degree or slice_.chips)) / below)
         groups, rate = math.ceil(slice_.chips / (below * children)), level.bandwidth
         rows.append(

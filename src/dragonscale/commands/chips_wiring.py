@@ -10,6 +10,7 @@ from dragonscale.physics.units import render
 
 def node_switches(chip: Chip) -> list[str]:
     """The NVSwitches of a node, with their ports and what they carry."""
+    # NVSwitches of a node, and NVLinks of each of its GPUs
     count, links = (int(chip.structure.get(name, 0)) for name in ("nvswitches", "nvlink_links"))
     if not count or not links or isinstance(chip.network, Torus):
         return []
@@ -44,6 +45,7 @@ def achievable(chip: Chip) -> str:
         profile = kernel_profile_for(chip)
     except InputError:
         return ""
+    # FLOPs over what the peak could do in that time
     part = 2 * SIDE**3 / (float(matmul_seconds(SIDE, SIDE, SIDE, "bf16", profile)) * chip.peak("bf16"))
     if profile.measured:
         measured = "fitted to measurements of it"

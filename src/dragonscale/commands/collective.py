@@ -89,6 +89,7 @@ def read_volume(text: str, understood: CollectiveAsked | None = None) -> float:
     if not array.dtype or (array.axes and understood is None) or not all(isinstance(size, int) for size in sizes):
         need = "write its dtype and the sizes of its dims, such as 'bf16[4096, 65536]' or 'bf16[8192_X, 32768_Y]'"
         raise InputError(f"The size is {shorten(text)}; {need}, or a size in bytes such as '16GiB'.")
+    # all bytes of the array, however it is split
     whole = float(product(sizes) * dtype_bytes(array.dtype))
     if understood is None:
         return whole
@@ -108,6 +109,7 @@ def read_axes(text: str, axes: Mapping[str, object]) -> tuple[str, ...]:
         return tuple(axes)
     joined = text.strip()
     names = tuple(part.strip() for part in joined.split(","))
+    # letters of axes written together
     if joined not in axes and all(letter in axes for letter in joined):
         names = tuple(joined)
     for name in names:

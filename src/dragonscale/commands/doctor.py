@@ -110,14 +110,17 @@ def required_packages() -> dict[str, list[str]]:
     packages: dict[str, list[str]] = {}
     within: list[tuple[str, str]] = []
     for line in lines:
+        # `dragonscale[jax]; extra == "serve"`: a package, its extras, and the extra that needs it
         name, more, marker = re.match(r"([\w.-]+)(?:\[([\w,-]+)\])?[^;]*(?:;(.*))?", line).groups()  # type: ignore[union-attr]
         extra = re.search(r"extra\s*==\s*['\"]([\w-]+)", marker or "")
+        # packages that there are for Linux on x86 only
         if "sys_platform" in (marker or "") and (sys.platform != "linux" or platform.machine() != "x86_64"):
             continue
         if name == "dragonscale":
             within += [(extra[1] if extra else "", extra_name) for extra_name in (more or "").split(",")]
         else:
             packages.setdefault(extra[1] if extra else "", []).append(name)
+    # an extra that is made of others needs their packages
     for extra, other in within:
         packages[extra] = [*packages.get(other, []), *packages.get(extra, [])]
     return packages

@@ -83,9 +83,11 @@ def size_lists(sizes: Any) -> dict[str, list[int]]:
     if not isinstance(sizes, str):
         raise InputError(f"--sizes is {shorten(sizes)}; it takes sizes such as 'B=1024,D=8192'.")
     sizes_by_dim: dict[str, list[int]] = {}
+    # the dim of the sizes that follow; a size without a name belongs to the last one
     name, at = "", f"In --sizes {shorten(sizes)} the"
     for part in sizes.split(",") if sizes.strip() else []:
         before, equals, size = part.rpartition("=")
+        # a size before any name, or a name that is empty
         if (not equals and not sizes_by_dim) or (equals and not before.strip()):
             raise InputError(f"{at} part {shorten(part)} is not a size; write it as 'B=1024'.")
         if equals:
@@ -135,6 +137,7 @@ def targets_of(things: Sequence[Any]) -> dict[str, tuple[Chip, Slice | None]]:
     chips: dict[str, Chip] = {}
     for thing in things:
         chip, slice_ = target_of(thing)
+        # two chips of one's own may carry the same name
         if chips.setdefault(chip.name, chip) != chip:
             raise InputError(f"--on has two different chips that are named {chip.name}; give one another name.")
         targets[written_target(thing)] = chip, slice_
@@ -147,6 +150,7 @@ def slice_of(name: str, chips: Iterable[Chip]) -> Slice:
     >>> slice_of("v5e:4x8", [parse_target("v5e")[0]]).shape
     (4, 8)
     """
+    # `v5p:8x16x16*2`: chip, shape and pods
     of, _, topology = name.rpartition(":")
     shape, _, pods = topology.partition("*")
     chip = next(chip for chip in chips if chip.name == of)
@@ -195,6 +199,7 @@ def _stands_for(name: str, kind: str) -> Any:
     """What a name means; None where nothing. A model's is looked for in the catalogue alone, never in the network."""
     try:
         if kind == "chip":
+            # a chip that there is not raises
             return parse_target(name)[0]
         if is_preset(read_asked(name).text):
             return load_model(name)

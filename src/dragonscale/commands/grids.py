@@ -36,6 +36,7 @@ def grid(
     described = _described()[name]
     columns = {head: _column(what) for head, what in described["columns"].items()} | dict(own or {})
     shown = {head: column for head, column in columns.items() if head not in without}
+    # columns with a low number are dropped first where a terminal is narrow
     how = {head: {"keep": rank} for head, rank in described.get("keep", {}).items()}
     for word in ("wrap", "bar", "right"):
         for head in described.get(word, ()):
@@ -62,7 +63,9 @@ def summary(name: str, row: Any, **values: Any) -> Facts:
     """The facts of a record by the templates of the file; one that tells something of None is left out."""
     values_known, written, lines = {"row": row, **values}, _Written(), []
     for label, what in _described()[name].items():
+        # a template, alone or with a tone
         text, *tone = what if isinstance(what, list) else [what]
+        # the values that the template names
         fields = [field for _, field, _, _ in written.parse(text) if field]
         is_known = all(values_known[field.partition(".")[0]] is not None for field in fields)
         if is_known and all(written.get_field(field, (), values_known)[0] is not None for field in fields):
@@ -76,7 +79,9 @@ def _column(what: str) -> Any:
     """What stands in a column, as `sheets.records` takes it."""
     if what.startswith("{"):
         return lambda row: what.format(row=row)
+    # `seconds s`: a field and its dimension or template
     field, _, how = what.partition(" ")
+    # `?`: empty where None; `~`: empty where 0 or empty
     name = field.rstrip("?~")
 
     def cell(row: Any) -> Any:

@@ -100,6 +100,7 @@ def ask(question: ImportQuestion, listener: Listener) -> ImportReport:
     text = written(question.config).strip()
     if not text:
         raise InputError("Say what to import: the path of a config or a script, or a command in quotes.")
+    # one word that is neither a file nor a command
     if as_path(text) is None and " " not in text:
         shown = shorten(text, 120)
         raise InputError(f"There is no file {shown}; give the path of a config or a script, or a command in quotes.")
@@ -155,6 +156,7 @@ def report_of(imported: Imported) -> ImportReport:
 
 def _workload(file: TrainingFile | SavedPlan) -> dict[str, Any]:
     """What a file says of the work, as far as it says something."""
+    # of training
     names = ("batch", "seq", "tokens", "price", "documents", *FIELDS)
     if isinstance(file, SavedPlan):
         names = ("batch", "replicas", "traffic", "targets", "launch", "speculation", "prefill")

@@ -143,6 +143,7 @@ def _slugs() -> list[str]:
 
 def named_problem(name: str) -> Problem:
     """A problem by its whole id, or by its name alone."""
+    # `rooflines.time-of-flops` or `time-of-flops`
     slug, dot, _ = name.partition(".")
     if dot:
         problems = problems_of(find_chapter(slug).slug)
@@ -265,6 +266,7 @@ def _following(problem: Problem) -> str:
     if next_index < len(ids):
         return f"dscale learn {ids[next_index]}"
     slugs = _slugs()
+    # after the last problem the first of the next chapter
     return f"dscale learn {slugs[(slugs.index(problem.chapter) + 1) % len(slugs)]}"
 
 

@@ -115,6 +115,7 @@ def model_report(
 ) -> ModelReport:
     """Everything countable about a model at one sequence length."""
     program = model.program()
+    # weights that are used for every token, and those of experts that are picked
     counts = count_parameters(model)
     work = Workload(1, sequence, sequence, causal)
     # An embedding that is also the head is multiplied, so it is among the parameters used per token.
@@ -123,7 +124,9 @@ def model_report(
         looked_up = counts.by_part.get("embed", 0)
     forward = {part: float(flops) / sequence for part, flops in forward_flops(program, work).items()}
     training = sum(float(flops) for flops in training_flops(program, work).values()) / sequence
+    # windowed layers keep a window
     cached = sum(cache_bytes(program, sequence, kv_dtype).values())
+    # an engine sets aside whole pages, and in windowed layers the whole sequence
     reserved = sum(cache_bytes(program, sequence, kv_dtype, page=page, hybrid=False).values())
     report = ModelReport(
         **shared(ModelReport, model, notes=list(model.notes), program=str(program)),
@@ -211,6 +214,7 @@ RECOMPUTED = {"block": "full (block)"}
 
 def model_blocks(report: ModelReport, detail: bool) -> laid.Sheet:
     """One model: the summary, then its parts; or its named einsums and nothing else, where those were asked for."""
+    # the program alone, for other tools to read
     if report.asked is not None and report.asked.einsums:
         return laid.Sheet((laid.Verbatim(report.program),))
     shape = f"{report.n_layers} layers, d_model {report.d_model:,}, vocabulary {report.vocab:,}"
@@ -253,9 +257,11 @@ def parts_table(report: ModelReport) -> laid.Grid:
     """Parameters and forward FLOPs by part, the largest first; attention's dot products have no parameters."""
     flops = report.forward_flops_per_token_by_part
     rows = []
+    # the largest part first
     for part, size in sorted(report.parameters_by_part.items(), key=lambda item: -item[1]):
         share = size / report.parameters
         rows.append((part, size, f"{share:.1%}", share, amount(flops.get(part, 0.0), "FLOP")))
+    # which has FLOPs and no parameters
     if flops.get("scores"):
         rows.append(("attention (QK, PV)", 0, "", 0.0, amount(flops["scores"], "FLOP")))
     columns = [
@@ -271,6 +277,7 @@ def parts_table(report: ModelReport) -> laid.Grid:
 def draw_models(report: ModelReport | ModelsReport, kind: str) -> Chart:
     """One model by part, or all presets by size."""
     if not isinstance(report, ModelReport):
+        # a bar for each preset
         rows = sorted(report.models, key=lambda row: -row.parameters)
         shown = [Bar(row.name, row.parameters, "compute", _active(row)) for row in rows]
         return bars(shown, f"Parameters of {len(rows)} presets", "in brackets: used per token, of MoE models", "count")
@@ -293,6 +300,7 @@ def _parts(parts: dict[str, float] | dict[str, int], total: float) -> list[Bar]:
 
 def _active(row: ModelRow) -> str:
     if row.active_parameters < 0.8 * row.parameters:
+        # dense models use all their parameters
         return marked(row.active_parameters, "count")
     return ""
 

@@ -176,6 +176,7 @@ class Record(msgspec.Struct, dict=True):
 
     def _told(self) -> Sheet:
         """The sheet with how the question was read at its end; the command says that on stderr."""
+        # a note that the answer shows itself is not repeated
         notes = [text for text in self.notes_beside if text not in getattr(self, "notes", ())]
         sheet = self.sheet()
         if notes:
@@ -211,6 +212,7 @@ def _flat(values: dict[str, Any]) -> dict[str, Any]:
     row: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, dict):
+            # nested names are joined by a dot
             row |= {f"{name}.{inner}": cell for inner, cell in _flat(value).items()}
         elif not isinstance(value, list):
             row[name] = value

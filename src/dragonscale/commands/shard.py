@@ -26,6 +26,7 @@ def ask(question: ShardQuestion, listener: Listener) -> ShardReport:
     if question.mesh or slice_:
         axes = ""
     else:
+        # two chips along each axis show which moves are needed
         axes = ",".join(f"{axis}=2" for axis in prepare(question.expression, {})[0].axes)
     if axes:
         listener.note(f"No mesh given: two chips along each axis (--mesh {axes}); other sizes need the same moves.")

@@ -79,6 +79,7 @@ def measured_rows(
 ) -> dict[stack_fit.Case, stack_fit.MeasuredCase]:
     """Steps timed now, and those that the file has."""
     chosen = chosen_cases(question)
+    # with 0 minutes the steps of the file are all there is
     if question.minutes:
         from dragonscale.evidence.calibrate.stack_measure import measure
 
@@ -86,6 +87,7 @@ def measured_rows(
 
         def say(text: str) -> None:
             nonlocal done
+            # a row of the file is printed for each step that was timed
             done += ": {" in text
             listener.step(min(done, len(chosen)), len(chosen))
             if question.verbose:
@@ -93,6 +95,7 @@ def measured_rows(
 
         measure(chosen, path, 60 * question.minutes, say)
     rows = stack_fit.read_rows(path, chosen)
+    # rows of models that are left out settle nothing
     if not any(case.use == "fit" for case in rows):
         raise InputError(f"None of the steps to settle constants on are in {str(path)!r}; give --minutes more time.")
     return rows
@@ -124,6 +127,7 @@ def fill_stack(
             report.constants.append(calibrate_records.SettledConstant(kind, name, *values))
     for case, row in rows.items():
         before = stack_fit.expected_case(case, slice_, stack, engine).seconds
+        # measured, expected before, and expected with the settled constants
         seconds = (row.seconds, before, row.seconds / settled.ratios[case])
         report.steps.append(calibrate_records.TimedStep(case.key, case.use, *seconds))
     for errors_of in measured_on.values():
@@ -158,6 +162,7 @@ def _answer(question: CalibrateQuestion, listener: Listener) -> CalibrationRepor
         return _stack(question, listener)
     if question.minutes == 0 and question.records and not question.check and not question.dry_run:
         return _from_records(question, listener)
+    # loads JAX or PyTorch
     bench = bench_with(question.timed_with, question.small)
     machine = bench.machine()
     chip = _chip(question, machine)
@@ -249,6 +254,7 @@ def _checked(
 ) -> CalibrationReport:
     profile = kernel_profile_for(chip, question.check)
     few, rows = few_cases(listed, profile.chip), list[TimedCase]()
+    # formats without a matrix rate have no roofline to check against
     without = sorted({case.dtype for case in listed if not has_rate(case, profile.chip)})
     if without:
         listener.note(f"{chip.title} has no known matrix rate for {' and '.join(without)}: left out of the check.")
@@ -269,6 +275,7 @@ def _checked(
 
 def _report(measurements: Measurements, chip: Chip, question: CalibrateQuestion) -> CalibrationReport:
     machine = measurements.machine
+    # what a call costs the host, and a call with the wait for its result
     host = {row.kind: row.seconds for row in measurements.good}
     named = written(question.on).strip()
     shown = named if named.endswith(".toml") else chip.name  # a chip of one's own is known by its file
@@ -316,6 +323,7 @@ def _chip(question: CalibrateQuestion, machine: Machine) -> Chip:
             "--on: one of `dscale chips`, or a TOML file of your own with its datasheet's rates."
         )
     chip = load_chip(named_or_here)
+    # a chip file may have the CPU's own rates
     if machine.device.strip().lower() == "cpu" and not named.endswith(".toml"):
         raise InputError(
             f"The device here is a CPU, and --on says {named}; its times would be told as those of {chip.title}. Run "
@@ -339,6 +347,7 @@ def _formats(text: str) -> tuple[str, ...]:
 
 
 def _kinds(only: str) -> set[str]:
+    # --only names groups of kernels, each of one or several kinds
     kinds = {kind: row["group"] for kind, row in cases.calibrated("kinds").items()}
     groups = named(only, "kind to measure", dict.fromkeys(kinds.values()))
     return {kind for kind, group in kinds.items() if not groups or group in groups}

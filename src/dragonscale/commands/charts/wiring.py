@@ -23,6 +23,7 @@ def slice_wiring(slice_: Slice) -> str:
     """How the chips of a slice are wired."""
     network = slice_.chip.network
     if not isinstance(network, Torus):
+        # rounded up
         nodes = -(-slice_.chips // network.levels[0].degree)
         if nodes == 1:
             if slice_.chips > 1:
@@ -75,6 +76,7 @@ def _rings(rings: tuple[Ring, ...], pods: int, names: list[str]) -> str:
 
 def _switched(axes: Mapping[str, int], slice_: Slice) -> dict[str, str]:
     wiring, stride = {}, 1
+    # the innermost axis lies nearest: inside a node first
     for name, degree in reversed(list(axes.items())):
         levels = slice_.chip.network.levels  # pyright: ignore[reportAttributeAccessIssue]
         spans = [span for span in Switches(degree, levels, stride).spans if span.fan > 1]

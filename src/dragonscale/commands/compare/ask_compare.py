@@ -136,6 +136,7 @@ def _with_model(question: CompareQuestion) -> CompareQuestion:
 
 def _with_slices(question: CompareQuestion) -> CompareQuestion:
     """The question with slices that stand where plans do taken as --on, where nothing else does."""
+    # `dscale compare h100:8 v5e:8` has slices where plans stand
     names = [thing for thing in question.things if isinstance(thing, str) and is_chip(thing.partition(":")[0])]
     if not names or written(question.on) or len(names) < len(question.things):
         return question

@@ -163,6 +163,7 @@ def write_finetuning(job: EstimateAsked, paper: Paper) -> None:
     trained = state_bytes(paper.let("P_lora", many), weights, MOMENTS, *more)
     sizes["LoRA"] = paper.write("LoRA: bf16 weights, adapters", state_bytes(total, "bf16", ()) + trained, "bytes")
     narrow = paper.let("P_4bit", float(adapted_parameters(blocks)))
+    # the matmuls of the blocks in 4 bits, everything else in bf16
     frozen = narrow * FORMATS[format_name("int4")].weight + state_bytes(total - narrow, "bf16", ())
     sizes["QLoRA"] = paper.write("QLoRA: 4-bit weights, adapters", frozen + trained, "bytes")
     if job.chip is not None:
@@ -231,6 +232,7 @@ def write_serving(job: EstimateAsked, paper: Paper) -> None:
     cache, batch = _cache(job, paper), paper.let("batch", job.batch)
     chip = held_by(job.chip, paper)
     fewest = paper.write("fewest chips", chips_to_hold(chip, weights + batch * cache), "count")
+    # without a slice, as many as it takes
     chips = paper.let("chips", fewest if job.piece is None else job.piece.chips)
     rates = Rates({("matrix", job.question.dtype): peak_of(job, paper)}, {"hbm": _width(job.chip, paper)})
     _write_step(job, paper, "", job.batch, (cache, chips, rates))

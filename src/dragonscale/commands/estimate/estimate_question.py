@@ -58,6 +58,7 @@ def read_question(question: EstimateQuestion) -> EstimateAsked:
     seq = _length(question.seq, "--seq", CONTEXT, notes)
     context = _length(question.context, "--context", CONTEXT, notes)
     prompt = _length(question.prompt, "--prompt", PROMPT, notes)
+    # as the checkpoint is stored
     question = replace(question, weights=question.weights or ("bf16" if model is None else stored_in(model)))
     for dtype in (question.dtype, question.weights, question.kv_dtype):
         dtype_bytes(dtype)
@@ -68,6 +69,7 @@ def read_question(question: EstimateQuestion) -> EstimateAsked:
     if batch < 1:
         raise InputError(f"--batch is {shorten(question.batch)}; at least one sequence is decoded.")
     _check_rank(question, model)
+    # what is given says what the question is about
     run, decode = bool(question.tokens.strip()), any((question.batch, question.context, question.prompt))
     if not model:
         notes += ["Without an architecture there is no attention term, KV cache or activation."]
@@ -89,6 +91,7 @@ def read_question(question: EstimateQuestion) -> EstimateAsked:
 
 def _sizes(question: EstimateQuestion) -> tuple[Transformer | None, str, float, float]:
     """The model if one was named, its name, its parameters and those that a token uses."""
+    # exactly one of the two
     if bool(written(question.model)) == bool(question.params.strip()):
         if question.params.strip():
             what = "both a model and --params"
@@ -103,6 +106,7 @@ def _sizes(question: EstimateQuestion) -> tuple[Transformer | None, str, float, 
         return model, model.name, counts.total, counts.active
     total = parse(question.params, "count", "--params")
     if question.active.strip():
+        # a dense model uses all parameters for a token
         active = parse(question.active, "count", "--active")
     else:
         active = total

@@ -119,6 +119,7 @@ def ask_model(question: questions.ExplainModelQuestion, listener: Listener) -> E
 
 
 def ask_train(question: questions.ExplainTrainQuestion, listener: Listener) -> Explanation:
+    # the planners are large: loaded only for questions about them
     from dragonscale.commands.explain.train import explain_train, explained_job
 
     check_effect(question.set, "training")
@@ -131,6 +132,7 @@ def ask_train(question: questions.ExplainTrainQuestion, listener: Listener) -> E
 
 
 def ask_serve(question: questions.ExplainServeQuestion, listener: Listener) -> Explanation:
+    # the planners are large: loaded only for questions about them
     from dragonscale.commands.explain.serve import explain_serve
     from dragonscale.commands.serve.serve_question import ServeQuestion, read_question
 

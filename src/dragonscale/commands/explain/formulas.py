@@ -94,6 +94,7 @@ def _plain(number: Any) -> Any:
     """A decimal as a fraction of halves or thirds, or as the symbol that it is written as: 1.2 is a measured number and
     not 6/5."""
     exact = sympy.nsimplify(number, rational=True)
+    # halves and thirds are exact, such as 7/8 of a ring
     whole = all(prime in (2, 3) for prime in sympy.factorint(exact.q))
     if whole or exact.q >= LONGEST:
         return exact
@@ -109,6 +110,7 @@ def _rounded(number: Any) -> Any:
 
 def tidy(expression: Any) -> Any:
     """A solution without a minus sign above and below its fraction bar."""
+    # numerator and denominator
     above, below = sympy.fraction(sympy.together(sympy.simplify(expression)))
     if above.could_extract_minus_sign():
         return (-above) / (-below)
@@ -127,6 +129,7 @@ def formula_line(name: str, formula: Any, values: dict[Any, float], dimension: s
     """Put values into a formula; where some symbol has none, the value stays open."""
     formula = sympy.sympify(formula)
     text = with_numbers = formula_text(formula)
+    # long names first: `W_leaf` before `W`
     for key, value in sorted(values.items(), key=lambda item: -len(str(item[0]))):
         with_numbers = re.sub(rf"(?<![A-Za-z0-9_]){re.escape(str(key))}(?![A-Za-z0-9_])", f"{value:.6g}", with_numbers)
     result = value_of(formula, values)

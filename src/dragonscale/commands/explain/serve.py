@@ -72,6 +72,7 @@ def lettered_phase(name: str, deployment: Deployment, step: Iteration) -> Letter
 def explain_serve(understood: ServeAsked, line: str = "", solve: str = "") -> Explanation:
     """Explain the plan and batch that were given, or the best ones: all of an iteration, or the lines, terms and
     tensors that a name says; with `solve`, where two resources take equally long."""
+    # formulas hold for a plan that its engine would refuse, which is said at the end
     refused = asked_refusal(understood) or chip_refusal(understood, understood.targets[0][0])
     configs = search(understood)
     if not configs and refused:
@@ -82,6 +83,7 @@ def explain_serve(understood: ServeAsked, line: str = "", solve: str = "") -> Ex
     config = ranked(understood, configs)[0]
     where = f"{understood.model.name} on {config.piece}, {config.plan}, batch {config.batch}"
     phases = _phases(understood, config)
+    # the batch at which a decode step turns compute-bound, and the like
     limits = list(solved_limits(understood, config))
     if solve:
         spelled = VARIABLES.get(solve, solve)
@@ -115,7 +117,9 @@ def _overview(understood: ServeAsked, config: Config, phases: list[LetteredPhase
         for name, formula in (terms | wires).items():
             if formula > 0:
                 yield phase.say(f"{phase.name}: {name}", formula, "s")
+        # each term is a letter of the sum
         parts = {symbol(name.split(" (")[0].replace(" ", "_")): float(term) for name, term in terms.items()}
+        # kernels follow each other, so their times add up
         total = sum(parts)
         hidden = ""
         if any(wire > 0 for wire in wires.values()):
@@ -146,9 +150,11 @@ def _rates(understood: ServeAsked, config: Config, seconds: dict[str, float]) ->
     )
     of: dict[str, Any] = {name: symbol(name) for name in symbols_of}
     values = {of[name]: float(value) for name, value in symbols_of.items()}
+    # prompts are spread over the data ranks, and fill the stages of a pipeline
     ranks = config.plan.data * config.plan.pipe
     state = steady_state(of["B"], of["d"], of["p"], of["p"] / ranks, of["O"])
     if understood.ask.output > 1:
+        # a decode step, and the prompts of the other requests that come between steps
         tpot = of["d"] + of["p"] / ranks * (of["B"] - 1) / (of["O"] - 1)
         yield formula_line("TPOT at best, B - 1 prompts between steps", tpot, values, "s")
         yield formula_line(
@@ -169,6 +175,7 @@ def _named(phases: list[LetteredPhase], name: str) -> Iterator[FormulaLine]:
         for line in phase.ledger.lines:
             names = (line.what, line.kind, line.term, line.part, "+".join(line.axes), *line.what.split("+"))
             names_seen |= dict.fromkeys(name_of for name_of in names if name_of)
+            # a line that counts nothing has no formula
             if name not in names or not any(getattr(line, key) != 0 for key, _, _ in QUANTITIES):
                 continue
             count += 1
@@ -202,6 +209,7 @@ def _solution(limit: ServingLimit) -> FormulaLine:
         name = f"{limit.name} ({limit.counts})"
     else:
         name = limit.name
+    # solved in numbers alone: there is no formula to print
     if limit.formula is None or limit.text.startswith("where"):
         return FormulaLine(name, limit.text, limit.text, f"{limit.value:,.6g}", limit.value, "count")
     line = formula_line(name, limit.formula, values, "count")

@@ -124,6 +124,7 @@ def ask(question: ExportQuestion, listener: Listener) -> ExportReport:
         if output.as_run is not None and output.as_run != judged.run.file.plan:
             # what runs is another plan: its time and memory are told in the files too
             judged = judge(question, plan, software, output.as_run)
+        # the first pass found what the files have to say
         if output.notes or output.as_run is not None:
             judged = replace(judged, run=replace(judged.run, notes=output.notes))
             output = _written(judged.run, software, targets.launcher)

@@ -91,6 +91,7 @@ def _run(
     """A judged configuration as a run to write down."""
     assert understood.saved is not None
     where = understood.targets[0][1] or parse_slice(config.copy_slice)
+    # as the plan's file says, on top of the engine's defaults
     limits = LaunchLimits(file.launch.max_seqs, file.launch.token_budget, file.launch.memory_fraction)
     traffic = file.traffic
     if not traffic.prompt:

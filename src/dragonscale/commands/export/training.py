@@ -47,10 +47,12 @@ def judged_training(
     if file.method not in ("", "full") and not target.tunes:
         others = ", ".join(tuner.name for tuner in of_kind("training") if tuner.tunes)
         raise Infeasible(f"{target.title} is written for training every weight, and not {file.method}; take {others}.")
+    # the target's own, or a variant of it that the plan was made for
     stack = stack_for(target, spelt_stack(question.stack) or file.stack)
     understood, row = _judged(question, file, stack, target)
     assert understood.plan is not None
     assert understood.piece is not None
+    # the file as it is written: what the question left open is filled in
     file = replace(
         file,
         plan=effective(understood.plan),

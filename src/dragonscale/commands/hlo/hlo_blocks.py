@@ -56,6 +56,7 @@ def layout_blocks(report: LayoutFacts) -> Sheet:
     array = report.array
     blocks: list[Block] = [Title(array.text, "a shape of HLO"), facts(*layout_rows(array))]
     if report.offsets is not None:
+        # one row for each index of the major dims
         rows = _rows(report.offsets, len(array.shape))
         if rows and len(rows[0]) <= _MAX_COLUMNS and len(rows) <= _MAX_ROWS:
             columns = [Column(f"[{index}]", right=True) for index in range(len(rows[0]))]

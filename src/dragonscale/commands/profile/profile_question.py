@@ -55,6 +55,7 @@ def read_question(question: ProfileQuestion) -> ProfileAsked:
                 raise InputError(f"--{name} says what --plan is of; give the plan too, such as --plan fsdp=8.")
         return ProfileAsked(question, path, chip, None, "", "")
     if isinstance(on, str) and is_chip(on):
+        # a chip alone stands for a slice of one
         where = f"{written(on)}:1"
     else:
         where = on
@@ -62,6 +63,7 @@ def read_question(question: ProfileQuestion) -> ProfileAsked:
     plan = read_plan(VerifyQuestion(question.plan, on=where, **same))
     request = structs.replace(plan.request, slice=asked_chips(plan.request.slice, "", question.profile))
     planned = parse_slice(request.slice).chip
+    # the plan's chip where it carries a kernel profile
     chip = chip if chip is not None and not planned.kernels else planned
     engine = question.engine.strip().lower() or "jax-program"
     notes = (*plan.notes, *profile_notes([planned]))
@@ -85,6 +87,7 @@ def the_chip(understood: ProfileAsked, recording: Recording) -> tuple[Chip | Non
     refused."""
     devices = [device for device in recording.devices if device.kind != "cpu"] or list(recording.devices)
     device = devices[0] if devices else DeviceText("", "")
+    # times of the host are no times of a chip
     if NO_KERNELS in recording.notes:
         return None, ""
     name_of_device = chip_named(device.name, device.memory_bytes)

@@ -17,6 +17,7 @@ def docstrings(module: str) -> dict[str, str]:
     texts: dict[str, str] = {}
     for scope in (tree, *(node for node in tree.body if isinstance(node, ast.ClassDef))):
         prefix = f"{scope.name}." if isinstance(scope, ast.ClassDef) else ""
+        # a string right below an assignment is its docstring
         for statement, below in itertools.pairwise(scope.body):
             match statement, below:
                 case (

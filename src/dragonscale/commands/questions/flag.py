@@ -153,6 +153,7 @@ class Field(Generic[Given, Kept]):
     @classmethod
     def of(cls, field: "Field[Any, Any]", **changed: Any) -> Self:
         """The same field read as this kind, some words changed: a `Length` where another question keeps the text."""
+        # a copy: the other question keeps its own field
         other: Any = field.but(**changed)
         other.__class__ = cls
         return other
@@ -182,6 +183,7 @@ class Text(Field[str | float | None, str]):
     def taken(self, value: Any) -> str:
         if isinstance(value, bool) or not isinstance(value, str | int | float | type(None)):
             raise self._refused(value, f"text or a number ({self.about})")
+        # 8192.0 is written as a person would type it
         if isinstance(value, float) and math.isfinite(value) and value == int(value):
             value = int(value)
         if isinstance(value, str | None):
@@ -308,6 +310,7 @@ class Whole(Field[int | None, Any]):
         if value is None and self.default is None:
             return None
         if isinstance(value, str):
+            # a range, which another flag takes
             bounds = re.fullmatch(r"(\d+)\.{2,3}(\d+)", value.strip())
             if bounds is not None and self.range_flag:
                 least, largest = bounds.groups()
@@ -318,9 +321,11 @@ class Whole(Field[int | None, Any]):
                 )
             if value.strip().startswith("-"):
                 raise self._refused(value, f"a whole number of {max(self.limits[0], 0):g} or more")
+            # 1,024 is one number and 1,2 are two
             if "," in value and not is_grouped(value):
                 raise self._refused(value, "one whole number; a table of `dscale sweep` takes lists of them")
             return parse_count(value, self.called)
+        # True is an int to Python and no number to a user
         if isinstance(value, bool) or not isinstance(value, int | float) or value % 1 != 0:
             raise self._refused(value, "a whole number")
         return int(value)
@@ -371,6 +376,7 @@ class Question:
     def __init__(self, *given: Any, **named: Any) -> None:
         fields = {field.name: field for field in fields_of(type(self))}
         values = dict(zip(fields, given, strict=False)) | named
+        # a field that is given twice, or one that there is not
         if len(given) + len(named) > len(values) or not values.keys() <= fields.keys():
             raise TypeError(f"{type(self).__name__} takes {', '.join(fields)}, each once.")
         for name, field in fields.items():
@@ -436,10 +442,12 @@ def written(thing: Any) -> str:
         return ",".join(f"{name}={value}" for name, value in thing.items() if value not in ("", None))
     if isinstance(thing, list | tuple):
         return ",".join(map(written, thing))
+    # an answer of train or serve
     if hasattr(thing, "best"):
         if thing.best is None:
             raise Infeasible("The answer that is given for a plan has none that fits; give a plan.")
         return written(thing.best)
+    # one of its plans or configurations
     if hasattr(thing, "plan"):
         return written(thing.plan)
     if hasattr(thing, "all_settings"):  # a plan: none of its settings is left to the stack of another question

@@ -63,6 +63,7 @@ def read_question(question: RlQuestion, listener: Listener) -> RlAsked:
         raise InputError("Say which chips, such as --on h100:64; or give --plan CONFIG.")
     model = load_model(with_assumed(question.model, question.assume, question.family))
     chip, where = _target(question, question.on, listener)
+    # a chip without a number
     bare = where is None
     where = where or slices_from_least(model, chip)[0]
     work = _work(question, model, listener)

@@ -132,6 +132,7 @@ def _cost(best: RlPlanRow, chip: str) -> str:
     if best.cost_usd_per_step is None:
         prices = ",".join(f"{name}=$2/h" for name in dict.fromkeys((chip, best.rollout_chip)))
         return f"not every chip has a known price: --price {prices} says it"
+    # of a step as published ones went
     usd = best.cost_usd_per_step * best.likely_s / best.step_s
     return f"${usd:,.2f} a step, ${usd * 1000:,.0f} for 1,000"
 

@@ -137,6 +137,7 @@ class RlReport(Record):
 def run_row(step: RlStep, terms: RunTerms) -> RlRunRow:
     """A simulated run as a record."""
     run = simulate_run(step, terms)
+    # seconds of each step, the shortest first
     steps_s, ages = sorted(run.step_s), run.staleness
     return RlRunRow(
         steps=terms.steps,

@@ -115,6 +115,7 @@ def ask_rl(question: RunRlQuestion, listener: Listener) -> RlRun:
     with memory_errors(order.train, train.tuned(), device):
         steps = grpo(prepare(order), watch)
     planned = planned_step(order, where, [step.length for step in steps])
+    # the first step also compiles
     later = steps[1:] or steps
     means = {name: statistics.median(step.phases[name] for step in later) for name in steps[0].phases}
     seconds = statistics.median(step.step_s for step in later)
@@ -148,8 +149,10 @@ def _orders(question: RunRlQuestion, listener: Listener) -> tuple[Order, Serving
     changes = {"data": ["synthetic"], "steps": question.steps, "batch": answers // question.updates}
     changes |= {"seq": question.prompt.tokens(listener) + question.output.tokens(listener), "dtype": dtype}
     changes |= {"learning_rate": question.learning_rate, "seed": question.seed, "weight_decay": 0.0, "capacity": 0.0}
+    # the learning rate is constant
     changes |= {"final": 1.0} | ({"weights": question.load_weights} if question.load_weights else {})
     model = written(with_assumed(question.model, question.assume, question.family))
+    # the trainer reads answers of the engine, so its data is a stand-in
     order = read_order(question.plan, model, written(question.on), changes)
     if order.plan.pipe > 1:
         raise InputError(f"Log-probabilities are read without pipeline stages, and pipe is {order.plan.pipe}.")
@@ -159,10 +162,12 @@ def _orders(question: RunRlQuestion, listener: Listener) -> tuple[Order, Serving
 def filled(order: "GrpoOrder", where: str) -> "GrpoOrder":
     """The order with the largest microbatch of `FULL` tokens that the planner has room for beside the engine."""
     train, sizes = order.train, range(1, max(FULL // order.train.run.seq, 1) + 1)
+    # sequences of an update on each replica, which a microbatch divides
     each = train.run.batch // train.plan.replicas
     for size in sorted((size for size in sizes if each % size == 0), reverse=True):
         wide = replace(order, train=replace(train, plan=replace(train.plan, microbatch=size)))
         step = planned_step(wide, where, [float(order.output)])
+        # trainer and engine share the chips
         if step is None or step.train_bytes + step.generation.hbm_bytes <= room_bytes(step.plan.job):
             return wide
     return order

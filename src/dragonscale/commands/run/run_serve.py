@@ -148,6 +148,7 @@ async def _serve(order: ServeOrder, listener: Listener) -> ServeRun:
     if order.first.prefix_cache:
         shared = {"block_tokens": order.first.page}
     record = TrafficRecord(question.record, **facts, **shared)
+    # before any model is loaded
     listening = _listening(question.host, question.port)
     begun, log_every_s, bar = time.monotonic(), question.log_every.read(), StartBar(len(order.workers), listener)
     front = ServingFront(
@@ -166,6 +167,7 @@ async def _serve(order: ServeOrder, listener: Listener) -> ServeRun:
         "hosts": LOCAL if question.host in LOCAL else (),
     }
     app = build_app(front, text, HttpSettings(order.name, order.first.length, vocabulary, **settings))
+    # an IPv6 address stands in brackets in a URL
     host = f"[{question.host}]" if ":" in question.host else question.host
     url = f"http://{host}:{listening.getsockname()[1]}"
     listener.log(f"Listening on {url}; {url}/ready says how far the start is.")
@@ -197,6 +199,7 @@ async def _begun(front: Any, app: Any, serving: asyncio.Task[None]) -> None:
     """Wait until the workers take requests, while the server says that they do not yet; a signal ends it."""
     start = asyncio.create_task(front.start())
     await asyncio.wait((start, serving), return_when=asyncio.FIRST_COMPLETED)
+    # the server ends by itself only at a signal
     if serving.done():
         start.cancel()
         raise KeyboardInterrupt
@@ -255,6 +258,7 @@ class ServedSoFar:
 
     def result(self) -> ServeRun:
         order, record, workers = self.order, self.front.record, self.front.workers
+        # from the first request to the last token
         span = record.until - record.began
         fields = shared(
             ServeRun,

@@ -85,6 +85,7 @@ def read_profile(order: Order, result: TrainResult, profiler: Any, listener: Lis
         f"Steps {first} to {last} are recorded in {profiler.folder}: `dscale profile {profiler.folder}` reads "
         "them again."
     )
+    # a device that is no known chip has no plan to lay beside
     chip = chip_of(result.device_kind)
     if chip is None:
         return ask(ProfileQuestion(profiler.folder), listener)
@@ -126,6 +127,7 @@ def ask_train(question: RunTrainQuestion, listener: Listener) -> TrainRun | None
     check_named(question.model, question.on)
     model = written(with_assumed(question.model, question.assume, question.family))
     tuned = {name: getattr(question, name) for name in TUNED}
+    # every setting that is left stands in the plan file or has its default
     order = read_order(written(question.plan), model, written(question.on), changes, tuned)
     if question.profile and not order.slice:
         raise InputError(
@@ -140,6 +142,7 @@ def ask_train(question: RunTrainQuestion, listener: Listener) -> TrainRun | None
     from dragonscale.runtime.train.loop import train
     from dragonscale.runtime.train.profiling import StepProfiler
 
+    # several processes would say it once each
     if first and (lacking := lacks_rate(order)):
         listener.note(lacking)
     profiler = None
@@ -152,6 +155,7 @@ def ask_train(question: RunTrainQuestion, listener: Listener) -> TrainRun | None
         if first and (often or (question.log and line["step"] == order.run.steps)):
             listener.log(_line(line))
 
+    # libraries print while processes meet
     with _own_stdout():
         result = train(order, watch, profiler)
     if not first:
@@ -204,6 +208,7 @@ def _own_stdout() -> Iterator[None]:
         yield
         return
     sys.stdout.flush()
+    # file descriptor 1 is what libraries in C write to as well
     stdout = os.dup(1)
     os.dup2(2, 1)
     try:

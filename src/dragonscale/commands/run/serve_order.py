@@ -100,6 +100,7 @@ def _workers(question: RunServeQuestion, saved: SavedPlan, model: Transformer, o
     names = ("max_seqs", "token_budget", "memory_fraction")
     launch = LaunchLimits(*(getattr(question, name) or getattr(saved.launch, name) for name in names))
     draft, drafts = _draft(question, saved, model)
+    # the draft model's own cache is not handed over
     if draft not in ("", NGRAM) and len(pools) > 1:
         raise InputError(
             f"{shorten(draft)} cannot draft behind workers that prefill, whose pages are the model's own alone; take "
@@ -110,6 +111,7 @@ def _workers(question: RunServeQuestion, saved: SavedPlan, model: Transformer, o
     common = msgspec.structs.replace(
         order,
         sequences=sequences,
+        # each sequence of a step takes its drafts and one more token
         tokens=launch.token_budget or max(TOKENS, sequences * (drafts + 1)),
         length=length,
         memory=launch.memory_fraction or 0.9,
@@ -146,6 +148,7 @@ def _check_ranges(question: RunServeQuestion) -> None:
 def _saved(question: RunServeQuestion) -> tuple[SavedPlan, Any]:
     """The plan, and the model: the one word may be a plan file, a plan or the model."""
     word = written(question.plan).strip()
+    # a word such as `tp1` may still be a model's name
     if word.endswith(".toml") or PLAN_WORDS.fullmatch(word):
         try:
             saved = read_serving_plan(word)
@@ -165,6 +168,7 @@ def _saved(question: RunServeQuestion) -> tuple[SavedPlan, Any]:
 def _formats(question: RunServeQuestion, saved: SavedPlan) -> ServingPlan:
     """The plan in formats that can be run: those that were said, or bf16 (fp32 on a CPU, which has no other)."""
     wide = question.dtype or ("fp32" if question.cpu else "")
+    # formats that the plan names stay, unless --dtype is given
     free = [name for name in FORMATS if question.dtype or name not in saved.named]
     formats: dict[str, Any] = {name: wide for name in free if wide and getattr(saved.plan, name) in ("bf16", "fp32")}
     formats |= {name: value for name, value in (("weights", question.quantize), ("kv", question.kv_dtype)) if value}
@@ -193,6 +197,7 @@ def _check_split(plan: ServingPlan, model: Transformer) -> None:
         raise InputError(
             f"The plan {plan} deals out {experts} experts of {model.name}, which expert={ways} does not divide."
         )
+    # each group of experts is a whole number of data ranks, or a whole part of one
     if data * plan.tensor % ways or (ways % data and data % ways):
         raise InputError(
             f"In the plan {plan} experts are dealt over its data x tensor = {data * plan.tensor} chips, which "
@@ -282,6 +287,7 @@ def _pools(question: RunServeQuestion, saved: SavedPlan, model: Transformer) -> 
         return [("both", saved.plan, replicas)]
     text = question.prefill_plan or pool.plan
     plan = parse_serving_plan(text) if text else saved.plan
+    # pages are handed over as they are, so both pools have the same formats
     plan = replace(plan, **{name: getattr(saved.plan, name) for name in ("weights", "kv", "compute")})
     _check_split(plan, model)
     if plan != saved.plan and (ours := _kept_heads(model, plan)) != (theirs := _kept_heads(model, saved.plan)):
@@ -375,6 +381,7 @@ def environments(workers: list[WorkerOrder]) -> list[dict[str, str]]:
             f"{len(workers)} workers need {sum(needed)} devices, and there are {len(devices)}; take fewer "
             "replicas, or --cpu N."
         )
+    # the devices of worker i end where those of the first i + 1 workers do
     ends = [sum(needed[: index + 1]) for index in range(len(needed))]
     return [
         shared | {"CUDA_VISIBLE_DEVICES": ",".join(devices[end - count : end])}
@@ -398,5 +405,6 @@ def _gpus() -> list[str]:
         return [number.strip() for number in visible.split(",") if number.strip()]
     if shutil.which("nvidia-smi") is None:
         return []
+    # the tool, as JAX must not be loaded before each worker knows its devices
     listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=60, check=False).stdout
     return [str(number) for number, _ in enumerate(line for line in listed.splitlines() if line.startswith("GPU "))]

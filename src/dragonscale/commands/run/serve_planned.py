@@ -70,6 +70,7 @@ def planned_serving(order: ServeOrder, device_kind: str, served: ServedLoad | No
     limits = LaunchLimits(first.sequences, first.tokens, first.memory)
     engine = engine_on(ENGINE, slice_.chip, order.model, limits, order.plan.chips, order.plan)
     deployment, plan = deploy(order.model, slice_, order.plan, engine), order.plan
+    # what the engine has slots for
     max_batch = first.sequences * plan.data
     batch = order.saved.batch or max_batch
     load = served or ServedLoad(traffic.prompt or PROMPT, traffic.output or OUTPUT, batch, batch)
@@ -91,5 +92,6 @@ def planned_serving(order: ServeOrder, device_kind: str, served: ServedLoad | No
         ask.output,
         state and float(state.ttft),
         state and float(state.tpot),
+        # from the rate at `batch` to that of the mean load, over all replicas
         state and float(state.tokens) * mean / batch * order.replicas,
     )

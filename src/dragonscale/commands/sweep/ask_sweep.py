@@ -111,6 +111,7 @@ def product_of(command: str, table: dict[str, Any]) -> Iterator[Entry]:
         except InputError as error:
             raise InputError(f"In a [[{command}]] table: {error}") from None
     named = {pairs[0][0] for pairs in lists}
+    # a plan file may say what the table does not
     files = [value for pairs in lists for name, value in pairs if name == "plan" and is_plan_path(value)]
     for name, field in fields.items():
         needed = field.required or (command == "train" and name in NEEDED and not files)
@@ -153,6 +154,7 @@ def sweep(
         if file is not None:
             earlier = file.known
         answers = {entry.key: earlier[entry.key] for entry in entries if entry.key in earlier}
+        # answers that need no second try
         done_ones = {key for key, answer in answers.items() if not (retry and answer.failed)}
         open_ones = [entry for entry in entries if entry.key not in done_ones]
         before = len(entries) - len(open_ones)

@@ -33,6 +33,7 @@ def ask(question: validate.ValidateQuestion, listener: Listener) -> Validation |
     """A question of any kind; what its kind has no use for is refused."""
     if question.kind not in validate.KINDS:
         raise unknown("kind of measurements called", question.kind, list(validate.KINDS))
+    # before the file is read
     for name, kinds in _OWN.items():
         if getattr(question, name) and question.kind not in kinds:
             raise InputError(f"{name} is for measured {' and '.join(kinds)}; leave it out for {question.kind}.")
@@ -73,12 +74,14 @@ def ask_serving(question: validate.ServingScoreQuestion, listener: Listener) -> 
 def _log(question: validate.TrainingScoreQuestion | validate.ServingScoreQuestion) -> LogText | None:
     """The file as the log of one run; None where it is a table of many."""
     named = [name for name in (*_LOGGED, "batch", "seq") if written(getattr(question, name, ""))]
+    # a table of many runs
     if question.file.strip().lower().endswith(TABLES):
         if named:
             single, many = f"--{named[0]} is for the log of one run", f"{shorten(question.file)} is a table of runs"
             raise InputError(f"{single}, and {many} that each say their own.")
         return None
     log = LogText.at(question.file)
+    # no log that is known: it is read as a table
     if not named and reader_of(log) is None:
         return None
     unused = [name for name in ("search", "limit", "choices") if getattr(question, name, None)]

@@ -15,6 +15,7 @@ from dragonscale.listener import Listener
 def ask_logged(question: RlScoreQuestion, listener: Listener) -> RunScore:
     """Score a log: the config or command that ran is judged with the lengths that answers had."""
     log = read_rl_log(LogText.at(question.file))
+    # the lengths that answers had, where the log says them
     lengths: dict[str, Any] = {"mean_output": f"{log.length:.0f}"} if log.length >= 1 else {}
     report = ask(RlQuestion(model=question.model, on=question.on, plan=question.plan, **lengths), listener)
     best = report.best
@@ -25,6 +26,7 @@ def ask_logged(question: RlScoreQuestion, listener: Listener) -> RunScore:
     if "step" in log.seconds:
         rows = [measure("step", "s", log.seconds["step"], best.step_s, band)]
     for name, seconds in log.seconds.items():
+        # a log may time several phases as one
         expected = sum(best.phase(part) for part in name.split("+"))
         if name != "step" and expected:
             rows.append(measure(name, "s", seconds, expected))

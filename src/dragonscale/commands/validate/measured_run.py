@@ -55,6 +55,7 @@ def ask_trained(question: TrainingScoreQuestion, text: LogText, listener: Listen
         listener.note(note)
     plan, job = training.plan, training.job()
     assert plan is not None
+    # another number of chips is another plan
     if log.chips and log.chips != job.slice.chips:
         raise InputError(
             f"{text.shown} is of a run on {log.chips:,} chips, and the plan is for {job.slice.chips:,} ({job.slice}); "
@@ -192,6 +193,7 @@ def _check_device(test: LoadTest, on: Any, text: LogText) -> None:
     one."""
     recorded_on, here = nearest_chip(test.device), test.device.lower() == "cpu"
     slice_ = on if isinstance(on, Slice) or not on else parse_slice(written(on))
+    # times of a CPU say nothing of a chip
     if here or (recorded_on and slice_ and recorded_on != slice_.chip.kin):
         other = ""
         if recorded_on and slice_:

@@ -34,9 +34,11 @@ def _apart(scores: dict[str, Any]) -> list[Block]:
     """Kinds of numbers that are scored apart: latencies and rates, TPOT and TTFT, each for dense models and MoE, and
     of runs whose launch is stated; below them runs with an inferred setting."""
     rows = []
+    # each kind over all runs, then dense and MoE, then those whose launch was inferred
     for name, shown in APART.items():
         whole = scores.get(name, {})
         parts = {shown + label: whole.get(kind, {}) if kind else whole for kind, label in PARTS.items()}
+        # of TPOT the numbers stand at the top, of the other kinds under their names
         inferred = scores.get("by_recipe", {}).get("inferred", {})
         parts[f"{shown}, {INFERRED}"] = inferred if name == "tpot" else inferred.get(name, {})
         rows += [_line(label, part) for label, part in parts.items() if part.get("rows")]
@@ -54,6 +56,7 @@ def _said(lines: Sequence[str]) -> list[Block]:
 def _training(scores: dict[str, Any]) -> list[Block]:
     """Whether runs that ran fit, whether bands hold, whether alternatives are put in the right order, and whether what
     is recommended can be believed."""
+    # other kinds of measurements have no plans
     if "fits" not in scores:
         return []
     fits, choices = scores["fits"], scores["choices"]
@@ -67,6 +70,7 @@ def _training(scores: dict[str, Any]) -> list[Block]:
         if band["sources_left_out"]:
             how = ", each source left out in turn"
         lines.append(_band(band, how))
+    # alternatives of one job, of which the planner's best is compared with the measured best
     if choices["groups"]:
         tau = f"{choices['groups']} groups of alternatives: Kendall's tau {choices['tau']:.2f}"
         longer = f"{_percent(choices['regret_mean'])} longer than the measured best on average"
@@ -78,6 +82,7 @@ def _training(scores: dict[str, Any]) -> list[Block]:
 
 def _served(scores: dict[str, Any], parts: tuple[str, ...]) -> list[Block]:
     """By which engines runs were judged, where one was asked for, and whether the bands of servers hold."""
+    # only runs of servers have engines
     if "engines" not in scores:
         return []
     judged = ", ".join(f"{name} {count:,}" for name, count in scores["engines"].items())
@@ -103,6 +108,7 @@ def _served_choices(choices: dict[str, Any]) -> list[Block]:
         return _said(["No two configurations of the same model, chip, engine and lengths were measured."])
     rows = []
     for limit, part in choices["by_limit"].items():
+        # a limit that must not be missed, beside one that costs what it is missed by
         strict = part.get("hard", {})
         if strict:
             hard = [f"{strict['missed']} of {strict['groups']}", _percent(strict["regret_mean"])]
@@ -134,6 +140,7 @@ def _searched(searched: dict[str, Any]) -> str:
 
 def _memory(scores: dict[str, Any]) -> list[Block]:
     """Whether runs that ran fit, and runs that ran out are refused."""
+    # only tables of memory have runs that ran out of it
     if "outcomes" not in scores:
         return []
     ran, out = scores["outcomes"]["ran"], scores["outcomes"]["oom"]
@@ -169,6 +176,7 @@ def _title(report: Validation, scores: dict[str, Any]) -> Title:
 def _summary(scores: dict[str, Any]) -> Block:
     bias = scores["bias"] or 0.0
     if "rates" in scores or "outcomes" in scores:
+        # rates and bytes are too high or low, times too slow or fast
         lean = ("high", "low")
     else:
         lean = ("slow", "fast")
@@ -187,6 +195,7 @@ def _groups(scores: dict[str, Any], group: str) -> Grid:
     """Errors by group; of collectives those of large messages too."""
     header, groups = [group, "rows", "median error", "mean"], scores[f"by_{group}"]
     rows = _lines(groups)
+    # small messages are about latency, so large ones are scored apart
     if group == "network":
         header += ["above 1 MiB", "median error"]
         rows = [row + _line("", part["large"])[1:3] for row, part in zip(rows, groups.values(), strict=True)]
@@ -245,6 +254,7 @@ def _measures(rows: list[MeasureRow]) -> Grid:
     heads = ["", "measured", "p10 to p90", "expected", "band", "ratio", ""]
     keep = {"p10 to p90": 3, "band": 5}
     columns = [Column(head, right=0 < index < 6, keep=keep.get(head, 9)) for index, head in enumerate(heads)]
+    # no log of several steps: the column of percentiles would be empty
     if all(row.spread_low is None for row in rows):
         columns, cells = columns[:2] + columns[3:], [row[:2] + row[3:] for row in cells]
     return table(columns, cells)

@@ -79,6 +79,7 @@ def measure(
     spread: tuple[float, float] | None = None,
 ) -> MeasureRow:
     """A row from both numbers and the band around the expected one."""
+    # the band within which four of five published runs lie
     low, high = band or (None, None)
     if low is None or high is None:
         inside = None
@@ -150,6 +151,7 @@ def slice_for(on: Any, device: str, chips: int) -> Any:
     ('h100:16', 'h100:8', 'gb200:4', '')
     """
     where = on or chip_named(device)
+    # a chip without a number has as many as ran
     if isinstance(where, str) and chips and is_chip(where.strip()):
         return f"{where.strip()}:{chips}"
     return where

@@ -23,6 +23,7 @@ _TONES = {words.AGREES: "good", words.EXPLAINED: "good"}
 def verify_blocks(report: VerifyReport, detail: bool, drawn: bool = False) -> Sheet:
     """The whole answer; `drawn`: with a bar beside each number."""
     request, lists = report.request, words.lists(report)
+    # shown with `--explain` only
     peak = lists.pop("the planned peak, by part")
     stack = words.stack_items(report)
     if not detail:
@@ -56,6 +57,7 @@ def _comparison(report: VerifyReport, drawn: bool) -> Grid | None:
     rows: list[tuple[Any, ...]] = []
     for before, columns_of in (("", words.totals(report)), ("sent over ", words.axis_rows(report))):
         for number in columns_of:
+            # with the kinds of collectives indented beneath
             for label, row in ((before + number.name, number), *(("  " + part.name, part) for part in number.below)):
                 bars = ()
                 if drawn:

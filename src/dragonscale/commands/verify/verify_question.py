@@ -67,6 +67,7 @@ class VerifyAsked:
 def read_question(question: VerifyQuestion) -> VerifyAsked:
     """Check every flag; what cannot be used is refused in one sentence, before anything is compiled."""
     question = _as_text(question)
+    # a plan file may say model, slice, batch and length as well
     table = _plan_table(question.plan)
     program = _program(question, table)
     model = question.model or found(_word(table, "model", question.plan), question.plan)
@@ -91,6 +92,7 @@ def read_question(question: VerifyQuestion) -> VerifyAsked:
     stack = spelt_stack(question.stack) or _word(table, "stack", question.plan) or "dragonscale"
     transformer = load_model(model)
     job = make_job(transformer, slice_, batch, sequence, meant(stack, transformer))
+    # the stack that would run the plan
     if stack == AUTO and isinstance(plan, Plan):
         stack = job_for(job, plan).stack.name
     else:
@@ -116,6 +118,7 @@ def _plan_table(text: str) -> dict[str, Any]:
     if not text.strip().endswith(".toml"):
         return {}
     table = read_table(Path(text.strip()), "Plan file")
+    # settings without a [plan] table stand at the top
     if "plan" not in table:
         entries = {name: value for name, value in table.items() if name in _ENTRIES}
         table = {**entries, "plan": {name: value for name, value in table.items() if name not in _ENTRIES}}
@@ -141,6 +144,7 @@ def _program(question: VerifyQuestion, table: dict[str, Any]) -> str:
         if question.program not in PROGRAMS:
             raise unknown("program", question.program, PROGRAMS)
         return question.program
+    # settings that only serving has mean a decode step
     names = table.get("plan") or [part.partition("=")[0] for part in settings_of(question.plan)]
     serving = "engine" in table or "batch" in table or any(name in _SERVING_ONLY for name in names)
     if serving:
@@ -150,9 +154,11 @@ def _program(question: VerifyQuestion, table: dict[str, Any]) -> str:
 
 def _plan(question: VerifyQuestion, table: dict[str, Any], program: str) -> Plan | ServingPlan:
     if program == "train":
+        # ranks that the plan names stay as they are
         return own_ranks(parse_plan(question.plan), given_settings(question.plan))
     if not table:
         return parse_serving_plan(question.plan)
+    # an empty setting is left to its default
     settings = {name: value for name, value in table["plan"].items() if value != ""}
     return ServingPlan(**{name: read_serving_setting(name, value) for name, value in settings.items()})
 
@@ -186,6 +192,7 @@ def _sizes(question: VerifyQuestion, table: dict[str, Any], program: str) -> tup
         else:
             ask = "--batch 64 (sequences)"
         raise InputError(f"Say how large the batch is: give {ask}, or write it in the plan file.")
+    # 512seq is a number of sequences
     for ending in ("sequences", "seqs", "seq"):
         counted = counted.strip().removesuffix(ending)
     batch = parse_count(counted.strip(), "the batch")
@@ -209,6 +216,7 @@ def _options(several: str) -> dict[str, str]:
     {'xla_a': '1', 'xla_b': 'two,three'}
     """
     options: dict[str, str] = {}
+    # a comma separates options only where another name follows
     for text in re.split(r",(?=\s*\w+=)", several) if several.strip() else []:
         name, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not name or not value:

@@ -166,8 +166,10 @@ def _look(report: VerifyReport) -> str:
 
 def _next(report: VerifyReport) -> str:
     """What to do with a plan that holds."""
+    # without XLA's scheduling passes nothing overlaps
     if report.request.mode == "canonical":
         return "--passes full adds overlap."
+    # the largest transfer whose overlap was planned otherwise
     wrong = max((row for row in report.overlap if not row.agrees), key=lambda row: row.total_bytes, default=None)
     if wrong is None:
         return "Change nothing."
@@ -232,6 +234,7 @@ def quantity(value: float, unit: str) -> str:
 
 def totals(report: VerifyReport) -> list[Row]:
     """What the program holds and does on one chip."""
+    # bars of memory are parts of what a chip has, those of FLOPs of the larger number
     capacity, flops = report.limit_bytes, ("matmul FLOPs", report.flops, 0.0)
     memory = (
         ("arguments", report.arguments, capacity),
@@ -297,6 +300,7 @@ def stack_items(report: VerifyReport) -> list[Item]:
     for switch in dict.fromkeys(difference.switch for difference in report.stack_differences):
         differences = [difference for difference in report.stack_differences if difference.switch == switch]
         lines, sums = [], []
+        # the largest change first
         for difference in sorted(differences, key=lambda difference: -abs(difference.theirs - difference.ours)):
             ours, theirs = (_amount(size, difference.quantity) for size in (difference.ours, difference.theirs))
             lines.append(f"{difference.section}, {difference.phase}: {difference.what} {ours} -> {theirs}")
