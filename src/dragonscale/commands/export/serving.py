@@ -89,7 +89,7 @@ def _run(
     question: ExportQuestion, understood: ServeAsked, file: SavedPlan, config: ConfigReport, engine: str
 ) -> ServingRun:
     """A judged configuration as a run to write down."""
-    assert understood.saved is not None
+    assert understood.plan is not None
     where = understood.targets[0][1] or parse_slice(config.copy_slice)
     # as the plan's file says, on top of the engine's defaults
     limits = LaunchLimits(file.launch.max_seqs, file.launch.token_budget, file.launch.memory_fraction)
@@ -98,7 +98,7 @@ def _run(
         traffic = SavedTraffic(understood.ask.prompt, understood.ask.output, traffic.cached, traffic.rate, traffic.ramp)
     file = replace(
         file,
-        plan=understood.saved.plan,
+        plan=understood.plan,
         model=written(understood.question.model),
         slice=config.copy_slice,
         engine=engine,
@@ -110,7 +110,7 @@ def _run(
         model=understood.model,
         fields=model_fields(understood.question.model),
         slice=where,
-        engine=engine_on(engine, where.chip, understood.model, limits, where.chips, understood.saved.plan),
+        engine=engine_on(engine, where.chip, understood.model, limits, where.chips, understood.plan),
         command=command(question),
     )
 
@@ -119,10 +119,10 @@ def _judged(question: ExportQuestion, file: SavedPlan, engine: str, role: str) -
     """A plan judged under an engine; refused where the engine does not run it or it does not fit."""
     understood = read_question(_question(question, file, engine))
     if role == DECODE:
-        understood = understood.apart()
-    assert understood.saved is not None
+        understood = replace(understood, ask=understood.pool_job().ask)
+    assert understood.plan is not None
     chip, where = understood.targets[0]
-    plan, name = understood.saved.plan, engine.partition(",")[0]
+    plan, name = understood.plan, engine.partition(",")[0]
     if not question.force:
         why = refusal(name, where or chip, understood.model, plan, (understood.ask.prompt, understood.ask.output), role)
         if why:

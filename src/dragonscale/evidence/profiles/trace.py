@@ -11,7 +11,7 @@ from dragonscale.evidence.profiles.analysis import Analysis
 from dragonscale.evidence.profiles.beside import ExpectedStep
 from dragonscale.evidence.profiles.shown_step import ShownSlice, ShownStep
 from dragonscale.plan.timeline import MICRO, TimelinePass, timeline
-from dragonscale.training.cost.step_ledger import step_timeline
+from dragonscale.training.cost.step_timeline import step_timeline
 from dragonscale.training.plan.plan_file import parse_plan
 
 # Process ids of the trace; Perfetto shows them in this order.
