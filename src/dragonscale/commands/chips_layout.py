@@ -15,7 +15,6 @@ import math
 
 from dragonscale.commands.record import Record
 from dragonscale.errors import InputError, shorten
-from dragonscale.evidence.xla.layouts import read_arrays
 
 MOST = 4096
 
@@ -36,6 +35,9 @@ class LayoutReport(Record):
 
 def layout_report(text: str) -> LayoutReport:
     """The order of the elements of one array."""
+    # the reader of XLA's layouts is needed by --layout alone
+    from dragonscale.evidence.xla.layouts import read_arrays
+
     arrays = read_arrays(text)
     if len(arrays) != 1 or not text.strip().endswith(("}", "]")):
         raise InputError(f"{shorten(text)} is not one array with its layout; write e.g. 'f32[3,5]{{1,0:T(2,2)}}'.")
