@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dragonscale.commands.advised import Advice
-from dragonscale.commands.prices import price_rows
 from dragonscale.commands.serve.advice import advice
 from dragonscale.commands.serve.bands import expected_error, kind_of
 from dragonscale.commands.serve.better import better_than
@@ -25,6 +24,7 @@ from dragonscale.commands.serve.variant_records import FrontierPoint
 from dragonscale.commands.serve.variants import disaggregation_report, prefix_report, speculation_report
 from dragonscale.errors import InputError
 from dragonscale.models.transformer import count_parameters
+from dragonscale.physics.hardware.price_rows import price_rows
 from dragonscale.physics.hardware.prices import unpriced
 from dragonscale.serving.advice.pools import search_pools
 from dragonscale.serving.advice.refusals import Possible, possible
