@@ -3,8 +3,9 @@
 from dataclasses import dataclass, replace
 
 from dragonscale.commands.serve.serve_question import ServeAsked
+from dragonscale.physics.numbers import first_number
 from dragonscale.physics.units import render
-from dragonscale.serving.advice.bills import longest_request, scalar
+from dragonscale.serving.advice.bills import longest_request
 from dragonscale.serving.engine.engine import Engine
 from dragonscale.serving.iteration.capacity import Capacity, capacity
 from dragonscale.serving.iteration.deployment import Deployment
@@ -32,7 +33,7 @@ def start_check(asked: ServeAsked) -> StartCheck | None:
     chip, piece = asked.targets[0]
     engine = asked.engine_on(chip)
     room = capacity(Deployment(asked.model, piece or slices_of(chip)[0], plan, engine))
-    if scalar(room.cache) <= 0:
+    if first_number(room.cache) <= 0:
         return None
     check = StartCheck(
         largest_context=longest_request(asked.model, room),
@@ -51,13 +52,13 @@ LONGER = "The launch is for requests of up to {:,} tokens, and its KV cache hold
 
 def _refusal(asked: ServeAsked, engine: Engine, room: Capacity, longest: int) -> str:
     """Why an engine does not start, in its terms."""
-    need = scalar(room.sequence(room.in_pages(float(longest)))) * scalar(room.places)
+    need = first_number(room.sequence(room.in_pages(float(longest)))) * first_number(room.places)
     whose = f"{engine.length_flag} is {longest:,}"
     if not asked.length_said:
         whose = f"without {engine.length_flag} a request may have the model's {longest:,} tokens"
     return (
         f"{engine.title} refuses to start: {whose}, and one such request takes {render(need, 'bytes')} of KV cache on "
-        f"a chip, where {render(scalar(room.cache), 'bytes')} are left for it."
+        f"a chip, where {render(first_number(room.cache), 'bytes')} are left for it."
     )
 
 
