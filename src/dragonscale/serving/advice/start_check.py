@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass, replace
 
+from dragonscale.physics.numbers import first_number
 from dragonscale.physics.units import render
-from dragonscale.serving.advice.bills import longest_request, scalar
+from dragonscale.serving.advice.bills import longest_request
 from dragonscale.serving.advice.job import ServingJob
 from dragonscale.serving.engine.engine import Engine
 from dragonscale.serving.iteration.capacity import Capacity, capacity
@@ -32,7 +33,7 @@ def start_check(job: ServingJob) -> StartCheck | None:
     chip, named_slice = job.targets[0]
     engine = job.engine_on(chip)
     memory = capacity(Deployment(job.model, named_slice or slices_of(chip)[0], plan, engine))
-    if scalar(memory.cache) <= 0:
+    if first_number(memory.cache) <= 0:
         return None
     check = StartCheck(
         largest_context=longest_request(job.model, memory),
@@ -53,13 +54,13 @@ def start_check(job: ServingJob) -> StartCheck | None:
 def _refusal(job: ServingJob, engine: Engine, memory: Capacity, longest: int) -> str:
     """Why an engine does not start, in its terms."""
     # bytes on a chip of one request on every data rank, in whole pages
-    needed = scalar(memory.sequence(memory.in_pages(float(longest)))) * scalar(memory.places)
+    needed = first_number(memory.sequence(memory.in_pages(float(longest)))) * first_number(memory.places)
     whose = f"{engine.length_flag} is {longest:,}"
     if not job.length_said:
         whose = f"without {engine.length_flag} a request may have the model's {longest:,} tokens"
     return (
         f"{engine.title} refuses to start: {whose}, and one such request takes {render(needed, 'bytes')} of KV cache "
-        f"on a chip, where {render(scalar(memory.cache), 'bytes')} are left for it."
+        f"on a chip, where {render(first_number(memory.cache), 'bytes')} are left for it."
     )
 
 
