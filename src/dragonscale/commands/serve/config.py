@@ -22,7 +22,7 @@ from dragonscale.commands.serve.serve_records import (
 )
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.units import render
-from dragonscale.plan.ledger import HeldLine, Ledger, LedgerLine, at
+from dragonscale.plan.ledger import HeldLine, Ledger, LedgerLine, plan_ledger
 from dragonscale.serving.engine.checkpoint import is_quantized
 from dragonscale.serving.engine.launch import engine_on
 from dragonscale.serving.engine.plan import parse_serving_plan
@@ -384,7 +384,7 @@ def _named(deployment: Deployment, cost: IterationCost, phase: str, scores: str)
     """An iteration's lines under the names of the report's terms; axes are those of more than one chip."""
     names = {"scores": scores, "attention": "attention projections", **_WAITS}
     sizes, found = deployment.axis_sizes, []
-    for line in at(cost.ledger(phase), 0).lines:
+    for line in plan_ledger(cost.ledger(phase), 0).lines:
         term = wire_name(line.axes) if line.moves else names.get(line.term, line.term)
         axes = tuple(dict.fromkeys(_TENSOR.get(axis, axis) for axis in line.axes if sizes.get(axis, 1) > 1))
         # What is sent counts though nobody waits for it.

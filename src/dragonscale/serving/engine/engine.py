@@ -23,11 +23,11 @@ from dragonscale.errors import shorten, unknown
 from dragonscale.physics.numbers import Number, ceil_to, where
 from dragonscale.plan.settings import (
     MeasuredOn,
+    canonical_name,
     is_file,
     read_settings,
     record_of_file,
     shipped_records,
-    spelt,
     with_settings,
 )
 from dragonscale.plan.settings import on_kind as settings_on_kind
@@ -130,7 +130,7 @@ def spelt_engine(text: str) -> str:
     'vllm, memory.share=0.85'
     """
     name, comma, settings = text.partition(",")
-    return (name.strip() if is_file(name.strip()) else spelt(name, "engines", engines())) + comma + settings
+    return (name.strip() if is_file(name.strip()) else canonical_name(name, "engines", engines())) + comma + settings
 
 
 def substitution_notes(text: str) -> list[str]:
@@ -142,7 +142,12 @@ def substitution_notes(text: str) -> list[str]:
     ([], [])
     """
     named = text.partition(",")[0].strip()
-    if not named or is_file(named) or spelt(named, "engines", engines()) != "generic" or named.lower() == "generic":
+    if (
+        not named
+        or is_file(named)
+        or canonical_name(named, "engines", engines()) != "generic"
+        or named.lower() == "generic"
+    ):
         return []
     return [f"{named} was never measured and has no engine here: generic, an idealised engine, is taken for it."]
 
