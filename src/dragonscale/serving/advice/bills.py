@@ -11,7 +11,7 @@ import numpy
 
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.numbers import first_number
-from dragonscale.plan.ledger import HeldLine, Ledger, LedgerLine, at
+from dragonscale.plan.ledger import HeldLine, Ledger, LedgerLine, plan_ledger
 from dragonscale.serving.advice.job import ServingJob
 from dragonscale.serving.iteration.capacity import Capacity, capacity
 from dragonscale.serving.iteration.deployment import Deployment
@@ -130,7 +130,7 @@ def _with_term_names(deployment: Deployment, cost: IterationCost, phase: str, sc
     names = {"scores": scores, "attention": "attention projections", "sampling": "sampling and launch gaps"}
     sizes = deployment.axis_sizes
     lines: list[LedgerLine] = []
-    for line in at(cost.ledger(phase), 0).lines:
+    for line in plan_ledger(cost.ledger(phase), 0).lines:
         term = wire_name(line.axes) if line.moves else names.get(line.term, line.term)
         axes = tuple(dict.fromkeys(_PLAN_AXIS.get(axis, axis) for axis in line.axes if sizes.get(axis, 1) > 1))
         # a move counts where it crosses chips, even if nobody waits for it; a kernel where it takes time

@@ -21,7 +21,7 @@ from dragonscale.physics.hardware import Slice
 from dragonscale.physics.numbers import Number, alone
 from dragonscale.physics.sharding.placement import Wires, lay_wires
 from dragonscale.plan.finite import checked
-from dragonscale.plan.ledger import HeldLine, Ledger, at, present
+from dragonscale.plan.ledger import HeldLine, Ledger, plan_ledger, present
 from dragonscale.plan.rules import pairs, training_rules
 from dragonscale.training.cost.goodput import Conditions
 from dragonscale.training.cost.layer_passes import StepParts, bound_passes, layer_passes, mixed_passes, sums_by_section
@@ -354,7 +354,7 @@ def judge_one(job: Job, plan: Plan) -> Verdict:
     degrees, wires = alone(arrays), lay_wires(arrays, job.slice, AXES).of_one()
     costs = cached_section_costs(setting, degrees, wires)
     verdict = judge_setting(setting, degrees, wires, layers.of_one(), costs)
-    ledger = at(verdict.ledger, 0)
+    ledger = plan_ledger(verdict.ledger, 0)
     if bool(numpy.ravel(verdict.possible)[0]):
         checked(ledger, f"the plan {plan}")
     tensors = [line for line in ledger.held if line.bytes]

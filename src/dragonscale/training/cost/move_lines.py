@@ -114,7 +114,7 @@ def _line(move: Move, reading: Reading, **quantities: Number) -> PassLine:
     """The line of a move, an empty one without quantities."""
     step, carries = move.step, "activation" if move.what == "expert" else move.what
     columns = (reading.section.name, move.phase, step.before.name, step.kind, step.axes)
-    return PassLine(*columns, part=move.part, carries=carries, ops=((move.place, 0.0),), **quantities)
+    return PassLine(*columns, part=move.part, carries=carries, ops=((move.index, 0.0),), **quantities)
 
 
 def _bundle_lines(bundle: list[_SizedMove], placed: PlacedSection) -> Iterator[PassLine]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from dragonscale.models.recompute_modules import is_modules
 from dragonscale.physics.numbers import Number, maximum, minimum, where
 from dragonscale.plan.reader import Reading
-from dragonscale.plan.recompute import again_places
+from dragonscale.plan.recompute import recomputed
 from dragonscale.training.plan.setting import PassLine
 from dragonscale.training.plan.stack import Stack, remat_of
 
@@ -71,7 +71,7 @@ def is_kept(line: PassLine, remat: str) -> bool:
 
 def _needed_share(line: PassLine, reading: Reading, remat: str) -> Number:
     """The share of a line that gradients need again, by FLOPs."""
-    rerun_ops, rerun_moves = again_places(reading, remat)
+    rerun_ops, rerun_moves = recomputed(reading, remat)
     if line.moves and line.what != "P":
         return float(line.ops[0][0] in rerun_moves)
     if line.kind == "attention" and reading.rules.ring and not is_modules(remat):

@@ -28,7 +28,7 @@ from typing import Any
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.files import write_file
-from dragonscale.plan.plan_file import check_plan_path, is_plan_path, plan_text, settings_table, table_in, words_in
+from dragonscale.plan.plan_file import check_plan_path, is_plan_path, plan_text, settings_table, table_in, texts_in
 from dragonscale.references import kept
 from dragonscale.tables import read_table
 from dragonscale.training.plan.plan import Plan, plan_of_words, read_field, read_setting, settings_in_words
@@ -87,7 +87,7 @@ def load_training_file(path: str | Path) -> TrainingFile:
             "what `dscale train … --save FILE` writes."
         )
     settings, run = settings_table(table, ENTRIES, shown, closed=True), table_in(table, "run", shown, RUN)
-    texts = words_in(table, WORDS, path, numbers=("tokens", "documents"))
+    texts = texts_in(table, WORDS, path, numeric=("tokens", "documents"))
     # Settings may have their short names, as on the command line.
     named = dict(read_setting(f"{name}={value}", path) for name, value in settings.items())
     plan = replace(Plan(), **{name: read_field(name, value) for name, value in named.items()})

@@ -13,7 +13,15 @@ from typing import Any, Literal
 import msgspec
 
 from dragonscale.errors import unknown
-from dragonscale.plan.settings import MeasuredOn, is_file, on_kind, record_of_file, shipped_records, spelt, with_listed
+from dragonscale.plan.settings import (
+    MeasuredOn,
+    canonical_name,
+    is_file,
+    on_kind,
+    record_of_file,
+    shipped_records,
+    with_listed,
+)
 from dragonscale.tables import file_version
 
 
@@ -394,7 +402,7 @@ def spelt_stack(name: str) -> str:
     >>> spelt_stack("Accelerate"), spelt_stack("auto")
     ('hf-fsdp', 'auto')
     """
-    return name.strip() if is_file(name.strip()) else spelt(name, "stacks", stacks())
+    return name.strip() if is_file(name.strip()) else canonical_name(name, "stacks", stacks())
 
 
 def load_stack(name: str) -> Stack:
