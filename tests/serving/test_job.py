@@ -5,6 +5,9 @@ from typing import Any
 
 import pytest
 
+from dragonscale.commands.questions.serve import ServeQuestion
+from dragonscale.commands.serve.format_notes import refused_notes
+from dragonscale.commands.serve.serve_question import read_question
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_target
 from dragonscale.serving.advice import levers
@@ -181,3 +184,14 @@ def test_pools_are_searched_where_they_are_asked_for() -> None:
     assert all(pool.chips >= 2 for pool in pools)
     assert search_pools(replace(apart, disaggregate=None)) == []
     assert why_no_pools(replace(apart, disaggregate=False)) == ""
+
+
+def test_chips_that_are_left_out_of_the_catalogue_are_named() -> None:
+    """Beyond a few reasons the chips are named instead, those that are left out and not those that stay."""
+    asked = read_question(ServeQuestion("llama3-8b", on="any", engine="trtllm", dtype="fp8"))
+    allowed = possible(asked)
+    (note,) = refused_notes(replace(asked, targets=allowed.targets), allowed, is_nothing=False)
+    names = {name.strip(" .") for name in note.partition(": ")[2].split(",")}
+    assert names == {chip.name for chip in allowed.refused_chips}
+    assert "v100" in names
+    assert "h100" not in names

@@ -9,7 +9,8 @@ from dragonscale.commands.serve.config import config_report
 from dragonscale.commands.serve.remedies import drafter
 from dragonscale.commands.serve.serve_question import ServeAsked
 from dragonscale.commands.serve.variant_records import DraftRow
-from dragonscale.serving.advice.bills import deployed, scalar
+from dragonscale.physics.numbers import first_number
+from dragonscale.serving.advice.bills import deployed
 from dragonscale.serving.advice.job import ServingJob
 from dragonscale.serving.advice.pools import why_no_pools
 from dragonscale.serving.advice.search import ranked_by_format
@@ -175,7 +176,7 @@ def prefix_report(job: ServingJob, config: Config) -> records.PrefixCache | None
         prefill_from_hbm_s=cached.from_hbm,
         prefill_from_host_s=cached.from_host,
         saved=cached.saved,
-        prefix_bytes=scalar(cache_per_chip(deployment, float(ask.past))),
+        prefix_bytes=first_number(cache_per_chip(deployment, float(ask.past))),
         prefixes_hbm=fitting.hbm,
         prefixes_host=fitting.host,
         host_pays=cached.host_pays,

@@ -5,9 +5,9 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from dragonscale.commands.prices import PriceRow
 from dragonscale.commands.record import Record
 from dragonscale.errors import MISSED
+from dragonscale.physics.hardware.price_rows import PriceRow
 from dragonscale.physics.units import render
 from dragonscale.serving.steady.targets import LATENCIES
 from dragonscale.simulation.fleet_sizing.simulated_run import Latency

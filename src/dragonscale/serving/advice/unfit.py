@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from dragonscale.physics.hardware import Chip, Slice
-from dragonscale.serving.advice.bills import scalar
+from dragonscale.physics.numbers import first_number
 from dragonscale.serving.advice.formats import ANY_FORMAT, FormatRequest
 from dragonscale.serving.advice.job import ServingJob
 from dragonscale.serving.advice.search import search
@@ -142,8 +142,8 @@ def _shortage(job: ServingJob, chip: Chip, slice_: Slice | None, formats: Format
         engine=engine.name,
         sequences=sequences,
         tokens=tokens,
-        needed_bytes=scalar(memory.held(float(sequences), float(tokens))),
-        usable_bytes=scalar(memory.usable),
+        needed_bytes=first_number(memory.held(float(sequences), float(tokens))),
+        usable_bytes=first_number(memory.usable),
     )
 
 
@@ -152,7 +152,7 @@ def _lightest_plan(job: ServingJob, slice_: Slice, formats: Formats) -> ServingP
     engine = job.engine_on(slice_.chip, chips=slice_.chips)
 
     def weight_bytes(plan: ServingPlan) -> float:
-        return scalar(capacity(Deployment(job.model, slice_, plan, engine)).weights)
+        return first_number(capacity(Deployment(job.model, slice_, plan, engine)).weights)
 
     plans = []
     for split in splits(job.model, slice_, engine.name):
