@@ -46,7 +46,7 @@ class Candidate:
     seconds: float
     hbm_bytes: float
     roomy: bool = True
-    """Whether it leaves room in memory (`room`), with an uneven load of experts too."""
+    """Whether it leaves headroom in memory (`headroom`), with an uneven load of experts too."""
 
 
 @dataclass(frozen=True)
