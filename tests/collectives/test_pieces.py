@@ -39,8 +39,8 @@ def test_an_all_to_all_over_pods_sends_each_piece_once_inside_and_once_across(ch
             inside[to_pod, chip] += piece
     group = Stacked(inner(chips), Wide(pods, EGRESS))
     first, second = stages("all_to_all", VOLUME, group)
-    assert wire_bytes("all_to_all", second[2], pods) == pytest.approx(max(across.values()))
-    assert wire_bytes("all_to_all", first[2], chips) == pytest.approx(max(inside.values()))
+    assert wire_bytes("all_to_all", second.volume, pods) == pytest.approx(max(across.values()))
+    assert wire_bytes("all_to_all", first.volume, chips) == pytest.approx(max(inside.values()))
     cost = collective_time("all_to_all", VOLUME, group, EXACT)
     alone = collective_time("all_to_all", VOLUME / pods, inner(chips), EXACT)
     assert cost.bandwidth == pytest.approx(alone.bandwidth + max(across.values()) / EGRESS)
@@ -166,3 +166,14 @@ def test_a_group_lies_as_far_apart_as_the_axes_behind_it(names: tuple[str, ...])
     assert isinstance(group, Switches)
     assert group.size == len(chips)
     assert group.stride == chips[1] - chips[0]
+
+
+@given(size=st.integers(2, 64), latency=st.floats(0, 1e-3))
+def test_over_the_data_centre_network_an_all_reduce_is_a_scatter_and_a_gather(size: int, latency: float) -> None:
+    """Both halves pay the network's latency, as they do on a ring."""
+    group = Wide(size, EGRESS, latency)
+    whole, scatter, gather = (
+        collective_time(kind, VOLUME, group, EXACT) for kind in ("all_reduce", "reduce_scatter", "all_gather")
+    )
+    assert whole.bandwidth == pytest.approx(scatter.bandwidth + gather.bandwidth)
+    assert whole.latency == pytest.approx(scatter.latency + gather.latency) == pytest.approx(2 * latency)

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from dragonscale.commands.serve.config import bands_for, expected_error
+from dragonscale.commands.serve.bands import bands_for, expected_error
 from dragonscale.evidence.bands import Residual, band_around, inside, kinds_of, left_out
 from dragonscale.physics.hardware.catalogue import chip_names
 from dragonscale.serving.engine.engine import engines
-from dragonscale.serving.space.bands import FAMILIES, MIN_RUNS, MEASURES, ServedKind, band_of, counted_share, tables
+from dragonscale.serving.space.bands import FAMILIES, MEASURES, MIN_RUNS, ServedKind, band_of, counted_share, tables
 from dragonscale.training.search.bands import NOMINAL
 from dragonscale.training.search.run_kinds import GENERATIONS
 from tools.fit_bands import best_stretch, best_tail

@@ -60,7 +60,7 @@ ONE = SimulateQuestion("llama3.1-8b", on="h100:1", rate="10/s", requests="400", 
 
 def outputs(question: SimulateQuestion) -> list[int]:
     asked = read_question(question)
-    requests, _ = asked.traffic.source.start(0)
+    requests, _ = asked.job.source.start(0)
     return [request.output_tokens for request in requests]
 
 

@@ -1,15 +1,17 @@
 """What torchtitan's modes hold, added up by hand from what its source keeps."""
 
+import dataclasses
+
+import msgspec
 import pytest
 
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.physics.sharding.placement import lay_wires
 from dragonscale.training.cost.evaluation import judge_one, make_job, make_setting
-from dragonscale.training.memory.memory import saved_bytes
+from dragonscale.training.memory.section_memory import saved_tensor_bytes, section_memory
 from dragonscale.training.plan.plan import AXES
 from dragonscale.training.plan.plan_file import parse_plan
-from dragonscale.training.plan.setting import pass_sizes
 
 
 def kept(stack: str, plan: str, tokens: int = 8192) -> dict[str, float]:
@@ -19,8 +21,7 @@ def kept(stack: str, plan: str, tokens: int = 8192) -> dict[str, float]:
     setting = make_setting(job, words, True, {})
     mesh = lay_wires({name: getattr(words, name) for name in AXES}, job.slice, AXES).mesh
     block = next(section for section in setting.sections if section.name == "block")
-    sizes = pass_sizes(setting, block, 1, mesh)
-    found = saved_bytes(block, sizes, mesh, words, setting.rules(block), setting.stack)
+    found = saved_tensor_bytes(setting.local(block, 1, mesh), words)
     return {name: size / tokens for name, size in found if size}
 
 
@@ -56,3 +57,17 @@ def test_gradients_of_fsdp2_have_memory_of_their_own_all_the_time():
         assert memory["logits"] > memory["gradients"] > 0
         held.append(sum(memory[part] for part in ("optimizer", "gradients")))
     assert (held[0] - held[1]) / (1 / 8 - 1 / 128) == pytest.approx(16 * 8.03e9, rel=1e-3)
+
+
+@pytest.mark.parametrize(("scattered", "in_flight"), [(2.0, 2.0), (4.0, 6.0)])
+def test_gradients_on_their_way_have_a_copy_where_they_are_widened(scattered: float, in_flight: float) -> None:
+    """Two bytes as the backward pass makes them; beside those a copy of four where they are scattered in float32."""
+    job = make_job(load_model("llama3-8b"), parse_slice("h100:8"), 8, 8192, "torchtitan")
+    plan = parse_plan("fsdp8")
+    setting = make_setting(job, plan, True, {})
+    state = msgspec.structs.replace(setting.stack.state, scatter_bytes=scattered)
+    setting = dataclasses.replace(setting, stack=msgspec.structs.replace(setting.stack, state=state))
+    mesh = lay_wires({name: getattr(plan, name) for name in AXES}, job.slice, AXES).mesh
+    block = next(section for section in setting.sections if section.name == "block")
+    layer = section_memory(setting, block, 1, mesh)
+    assert layer.reducing == pytest.approx(layer.sharded * layer.used * in_flight)

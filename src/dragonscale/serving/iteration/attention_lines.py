@@ -17,8 +17,8 @@ from dragonscale.physics.kernels import (
     matmul_seconds,
     memory_seconds,
 )
-from dragonscale.physics.kernels.attention import score_block_seconds
 from dragonscale.physics.kernels.dtypes import FORMATS
+from dragonscale.physics.kernels.score_blocks import score_block_seconds
 from dragonscale.physics.numbers import Number, maximum, minimum, product, where
 from dragonscale.physics.sharding.layout import local_sizes
 from dragonscale.plan.reader import Kernel

@@ -24,7 +24,7 @@ from dragonscale.serving.iteration.compiled import expert_volume
 from dragonscale.serving.iteration.deployment import Deployment
 from dragonscale.serving.iteration.iteration import ServingLine
 from dragonscale.serving.iteration.kernel_times import KernelBench
-from dragonscale.training.cost.travel import EXACT, sent_once
+from dragonscale.training.cost.move_times import EXACT, sent_once
 
 
 def move_lines(
