@@ -37,13 +37,13 @@ class ActivityLog:
         index, began, end, steps, prompts, live, running, pages, since, joined = columns(self.rows, COLUMNS)
         seconds = end - began
         self.series.spread(began, end, busy=numpy.ones_like(began), running=running, pages=pages)
-        replica, known = index.astype(int), self.sums.shape[1]
-        count = max(int(replica.max()) + 1, known)
-        self.sums = numpy.pad(self.sums, ((0, 0), (0, count - known)))
+        replica, width = index.astype(int), self.sums.shape[1]
+        count = max(int(replica.max()) + 1, width)
+        self.sums = numpy.pad(self.sums, ((0, 0), (0, count - width)))
         # those who wait for prompts that run alone keep their places
         places = numpy.maximum(steps, 1) * running
-        for place, each in enumerate((seconds, seconds * prompts, prompts, places, pages * seconds)):
-            self.sums[place] += numpy.bincount(replica, each, count)
+        for row, each in enumerate((seconds, seconds * prompts, prompts, places, pages * seconds)):
+            self.sums[row] += numpy.bincount(replica, each, count)
         gap = seconds / numpy.maximum(steps, 1)
         first = (steps > 0) & ((joined > 0) | (since != began))  # the first token comes after a pause
         weights = numpy.stack((first * (live - joined), live * (steps - first))).T.ravel()

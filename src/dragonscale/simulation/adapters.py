@@ -34,10 +34,10 @@ class AdapterTimes:
 
     def more(self, requests: int) -> float:
         """Seconds more of an iteration."""
-        found = self._known.get(requests)
-        if found is None:
-            found = self._known[requests] = self.step_s + self.read_s * self.different(requests)
-        return found
+        extra_s = self._known.get(requests)
+        if extra_s is None:
+            extra_s = self._known[requests] = self.step_s + self.read_s * self.different(requests)
+        return extra_s
 
     def step(self, decodes: int, cached: float, chunks: Sequence[PromptChunk] = (), queries: int = 1) -> float:
         """One iteration."""

@@ -17,17 +17,17 @@ def _tokens_of(sequence: Sequence) -> int:
     return sequence.request.input_tokens + sequence.request.output_tokens - 1
 
 
-def _fits(replica: ReplicaState, sequence: Sequence, need: int, near: int) -> bool:
+def _fits(replica: ReplicaState, sequence: Sequence, need: int, cached_blocks: int) -> bool:
     """Whether there are the pages that an admission asks for, beside `need` that the next step wants. One that decodes
     at once also wants room for its next token."""
     pages = replica.pages
     tokens = _tokens_of(sequence) if replica.whole else sequence.context + sequence.ready
-    room = pages.room - need
+    free_pages = pages.room - need
     if replica.batch.members or replica.prefilling:
-        room -= replica.watermark_pages
+        free_pages -= replica.watermark_pages
         if replica.scheduler.page_each:
-            room -= len(replica.batch.members) + len(replica.prefilling)
-    return (pages.price(sequence, tokens, near) if near else -(-tokens // pages.page)) <= room
+            free_pages -= len(replica.batch.members) + len(replica.prefilling)
+    return (pages.price(sequence, tokens, cached_blocks) if cached_blocks else -(-tokens // pages.page)) <= free_pages
 
 
 def can_admit(replica: ReplicaState, sequence: Sequence) -> bool:
@@ -42,8 +42,8 @@ def can_admit(replica: ReplicaState, sequence: Sequence) -> bool:
         return False
     if replica.extra and not replica.pages.adapters.fits(sequence.request.adapter):
         return False
-    near = 0 if sequence.ready or not replica.sharing else replica.pages.hits(sequence.request)[0]
-    return _fits(replica, sequence, 0, near)
+    cached_blocks = 0 if sequence.ready or not replica.sharing else replica.pages.hits(sequence.request)[0]
+    return _fits(replica, sequence, 0, cached_blocks)
 
 
 def admit(replica: ReplicaState, now: float, need: int, preempted: bool) -> list[Chunk]:
@@ -83,11 +83,11 @@ def admit(replica: ReplicaState, now: float, need: int, preempted: bool) -> list
             continue
         if budget <= 0:
             break
-        near, far = replica.pages.hits(sequence.request) if sharing else (0, 0)
-        todo = _todo(replica, sequence, far) if far else sequence.context
+        cached_blocks, reusable_blocks = replica.pages.hits(sequence.request) if sharing else (0, 0)
+        todo = _todo(replica, sequence, reusable_blocks) if reusable_blocks else sequence.context
         if not cut and todo > budget and chunks:
             break
-        if not _enter(replica, sequence, now, need, near, far, todo):
+        if not _enter(replica, sequence, now, need, cached_blocks, reusable_blocks, todo):
             break
         tokens = min(todo, budget, largest) if cut else todo
         chunks.append((sequence, tokens))
@@ -106,13 +106,13 @@ def _as_compiled(replica: ReplicaState, chunks: list[Chunk]) -> list[Chunk]:
     todo = sum(sequence.todo for sequence, _ in chunks)
     rows = replica.scheduler.sequences * replica.queries if replica.batch.members else 0
     left = chunk_tokens(replica.sizes, rows, todo)
-    taken: list[Chunk] = []
+    compiled: list[Chunk] = []
     for sequence, _ in chunks:
         if not left:
             break
-        taken.append((sequence, min(sequence.todo, left)))
-        left -= taken[-1][1]
-    return taken
+        compiled.append((sequence, min(sequence.todo, left)))
+        left -= compiled[-1][1]
+    return compiled
 
 
 def _todo(replica: ReplicaState, sequence: Sequence, blocks: int) -> int:
@@ -122,15 +122,23 @@ def _todo(replica: ReplicaState, sequence: Sequence, blocks: int) -> int:
 
 
 def _enter(
-    replica: ReplicaState, sequence: Sequence, now: float, need: int, near: int, far: int, todo: int = 0
+    replica: ReplicaState,
+    sequence: Sequence,
+    now: float,
+    need: int,
+    cached_blocks: int,
+    reusable_blocks: int,
+    todo: int = 0,
 ) -> bool:
     """Give the queue's first its pages, if they are there."""
     pages = replica.pages
-    if not _fits(replica, sequence, need, near):
+    if not _fits(replica, sequence, need, cached_blocks):
         return False
     replica.count_queue(now)
     replica.waiting.popleft()
-    seconds = pages.admit(sequence, _tokens_of(sequence) if replica.whole else sequence.context, near, far)
+    seconds = pages.admit(
+        sequence, _tokens_of(sequence) if replica.whole else sequence.context, cached_blocks, reusable_blocks
+    )
     replica.orders = sequence.order = replica.orders + 1
     if replica.extra:
         _bring(replica, sequence)
@@ -144,11 +152,13 @@ def _enter(
     if sequence.start_s < 0:
         sequence.start_s = now
     if pages.sharing:
-        reused = min(pages.until(sequence.request, far) * page, sequence.context - 1)
+        reused = min(pages.until(sequence.request, reusable_blocks) * page, sequence.context - 1)
         sequence.cached = max(sequence.cached, reused)
         tally.cached_tokens += reused
-        if far > near:
-            loaded = (pages.until(sequence.request, far) - pages.until(sequence.request, near)) * page
+        if reusable_blocks > cached_blocks:
+            loaded = (
+                pages.until(sequence.request, reusable_blocks) - pages.until(sequence.request, cached_blocks)
+            ) * page
             replica.loading += seconds
             tally.host_tokens += loaded
     tally.prompt_tokens += sequence.context
@@ -180,9 +190,9 @@ def _collect(replica: ReplicaState, now: float) -> list[Chunk]:
         sequence = waiting[0]
         if not replica.pages.adapters.fits(sequence.request.adapter):
             break
-        near, far = replica.pages.hits(sequence.request)
-        todo = _todo(replica, sequence, far)
-        if not _enter(replica, sequence, now, 0, near, far, todo):
+        cached_blocks, reusable_blocks = replica.pages.hits(sequence.request)
+        todo = _todo(replica, sequence, reusable_blocks)
+        if not _enter(replica, sequence, now, 0, cached_blocks, reusable_blocks, todo):
             break
         chunks.append((sequence, todo))
     return chunks

@@ -48,8 +48,8 @@ class Autoscaler:
         if self.rule.on == "queue":
             return (sum(len(replica.waiting) for replica in active) + parked) / max(len(active), 1)
         if self.rule.on == "kv":
-            return sum(1 - one.pages.room / one.pages.capacity for one in active) / max(len(active), 1)
+            return sum(1 - replica.pages.room / replica.pages.capacity for replica in active) / max(len(active), 1)
         (count, seconds), self.seen = self.seen, (self.tally.firsts, self.tally.firsts_s)
         if self.tally.firsts > count:
             return (self.tally.firsts_s - seconds) / (self.tally.firsts - count)
-        return max((now - one.waiting[0].request.arrival_s for one in active if one.waiting), default=0.0)
+        return max((now - replica.waiting[0].request.arrival_s for replica in active if replica.waiting), default=0.0)

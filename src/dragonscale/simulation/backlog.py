@@ -48,7 +48,7 @@ def load_of(result: SimulationResult, scaled: bool = False) -> Backlog | None:
     latency = result.latency
     service = latency["e2e_s"].mean.value - latency["queue_s"].mean.value
     growth = _slope(late, seconds > service and not scaled)
-    queued = [one.waiting + one.turned_away for one in late[len(late) // 2 :]]
+    queued = [point.waiting + point.turned_away for point in late[len(late) // 2 :]]
     grows = growth * came > GROWTH * came + math.sqrt(came) / 2 and sum(queued) / len(queued) > QUEUED * came
     served = (last.finished - first.finished) / seconds
     if seconds <= service and result.departures:  # few or none of these ended meanwhile: what the whole run served
@@ -60,19 +60,21 @@ def load_of(result: SimulationResult, scaled: bool = False) -> Backlog | None:
 def _slope(points: Sequence[Checkpoint], settled: bool) -> float:
     """Requests that the backlog, or before it has settled the queue, gains with every one that comes: least squares."""
     values = [
-        one.arrived - one.finished - (one.refused - one.turned_away) if settled else one.waiting + one.turned_away
-        for one in points
+        point.arrived - point.finished - (point.refused - point.turned_away)
+        if settled
+        else point.waiting + point.turned_away
+        for point in points
     ]
-    middle = sum(one.arrived for one in points) / len(points)
-    spread = sum((one.arrived - middle) ** 2 for one in points)
-    return sum((one.arrived - middle) * value for one, value in zip(points, values, strict=True)) / spread
+    middle = sum(point.arrived for point in points) / len(points)
+    spread = sum((point.arrived - middle) ** 2 for point in points)
+    return sum((point.arrived - middle) * value for point, value in zip(points, values, strict=True)) / spread
 
 
 def saturated_per_s(result: SimulationResult) -> float | None:
     """Requests that end each second while others wait for every replica: the most that the fleet serves. None where
     requests hardly ever waited. The first eighth, in which batches fill, is left out."""
     skipped = len(result.departures) // 8
-    waited = [one for one in result.departures[skipped:] if one.waiting >= len(result.replicas)]
+    waited = [point for point in result.departures[skipped:] if point.waiting >= len(result.replicas)]
     if len(waited) < FEWEST or waited[-1].seconds <= waited[0].seconds:
         return None
     return (waited[-1].finished - waited[0].finished) / (waited[-1].seconds - waited[0].seconds)

@@ -39,7 +39,7 @@ class EvenGrowth:
     >>> growth.add(sequence)
     >>> growth.pages(100, 2), growth.pages(100, 3), growth.pages(100, 19)
     (0, 1, 2)
-    >>> growth.steps(100, room=1, limit=50)
+    >>> growth.steps(100, free_pages=1, limit=50)
     18
     """
 
@@ -75,17 +75,17 @@ class EvenGrowth:
 
     advance = pages  # steps that are over leave nothing behind
 
-    def steps(self, step: int, room: int, limit: int) -> int:
+    def steps(self, step: int, free_pages: int, limit: int) -> int:
         """The most steps, up to `limit`, whose pages fit into `room`."""
-        if self.members * (limit // self.page + 1) <= room or self.pages(step, limit) <= room:
+        if self.members * (limit // self.page + 1) <= free_pages or self.pages(step, limit) <= free_pages:
             return limit
-        done = room // self.members * self.page
-        room -= room // self.members * self.members
+        done = free_pages // self.members * self.page
+        free_pages -= free_pages // self.members * self.members
         while True:
             need = self.counts[(step + done + 1) % self.page]
-            if need > room:
+            if need > free_pages:
                 return done
-            room -= need
+            free_pages -= need
             done += 1
 
 
@@ -115,20 +115,20 @@ class UnevenGrowth:
             self.heap = [item for item in self.heap if item[1] in self.members]
             heapq.heapify(self.heap)
 
-    def _take(self, heap: list[tuple[int, int, int]], until: int, room: int | None) -> tuple[int, int]:
+    def _take(self, heap: list[tuple[int, int, int]], until: int, free_pages: int | None) -> tuple[int, int]:
         """Walk a heap up to a step, or to the page that finds no room: pages taken, and the last step that is whole."""
-        taken = 0
+        pages = 0
         while heap and heap[0][0] <= until:
             step, order, full = heap[0]
             sequence = self.members.get(order)
             if sequence is None:
                 heapq.heappop(heap)
                 continue
-            if room is not None and taken == room:
-                return taken, step - 1
-            taken += 1
+            if free_pages is not None and pages == free_pages:
+                return pages, step - 1
+            pages += 1
             heapq.heapreplace(heap, (self._next(sequence, full + self.page), order, full + self.page))
-        return taken, until
+        return pages, until
 
     def pages(self, step: int, steps: int) -> int:
         return self._take(self.heap.copy(), step + steps, None)[0]
@@ -136,10 +136,10 @@ class UnevenGrowth:
     def advance(self, step: int, steps: int) -> int:
         return self._take(self.heap, step + steps, None)[0]
 
-    def steps(self, step: int, room: int, limit: int) -> int:
-        if self.pace * limit / self.page + 2 * len(self.members) <= room:  # more than they can take
+    def steps(self, step: int, free_pages: int, limit: int) -> int:
+        if self.pace * limit / self.page + 2 * len(self.members) <= free_pages:  # more than they can take
             return limit
-        return self._take(self.heap.copy(), step + limit, room)[1] - step
+        return self._take(self.heap.copy(), step + limit, free_pages)[1] - step
 
 
 class Batch:

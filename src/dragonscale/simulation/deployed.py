@@ -40,14 +40,14 @@ def scheduler_of(
 def cache_tokens(deployment: Deployment, longest: int) -> int:
     """Tokens that the cache of one replica holds. A state of fixed size counts as so many tokens of the longest
     request."""
-    room: Capacity = capacity(deployment)
-    if not bool(numpy.all(room.fits)):
-        missing = first_number(-room.cache) / 1e9
+    memory: Capacity = capacity(deployment)
+    if not bool(numpy.all(memory.fits)):
+        missing = first_number(-memory.cache) / 1e9
         raise Infeasible(
             f"{deployment.model.name} does not fit on {deployment.piece} as {deployment.plan}: {missing:.1f} GB a "
             "chip are missing."
         )
-    sequences = first_number(room.cache / room.sequence(float(longest)))
+    sequences = first_number(memory.cache / memory.sequence(float(longest)))
     return int(sequences * longest)
 
 

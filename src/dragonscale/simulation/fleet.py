@@ -276,7 +276,7 @@ class Fleet:
             pool = self.prefill if failure.pool == "prefill" else self.pool
             if pool is None:
                 raise InputError("A failure names the prefill pool of a fleet that has none.")
-            count = pool.replicas + (sum(one.replicas for one in self.others) if failure.pool == "serve" else 0)
+            count = pool.replicas + (sum(other.replicas for other in self.others) if failure.pool == "serve" else 0)
             if failure.replica >= count:
                 raise InputError(
                     f"A failure names replica {failure.replica} of a pool whose {count} are numbered from 0."

@@ -53,19 +53,19 @@ def student_t(freedom: int) -> float:
 def columns(rows: list[float], count: int) -> numpy.ndarray:
     """The columns of rows that were kept one number after another, which are forgotten. (NumPy itself takes a third
     longer to read a list.)"""
-    found = numpy.frombuffer(struct.pack(f"{len(rows)}d", *rows)).reshape(-1, count).T
+    table = numpy.frombuffer(struct.pack(f"{len(rows)}d", *rows)).reshape(-1, count).T
     rows.clear()
-    return found
+    return table
 
 
 def _quantile(counts: dict[int, float], weight: float, share: float) -> float:
     """Middle of the bucket in which a share of the weight lies at or below."""
     need = share * weight * (1 - 1e-12)
-    seen = 0.0
+    below = 0.0
     bucket = _ZERO
     for bucket in sorted(counts):
-        seen += counts[bucket]
-        if seen >= need:
+        below += counts[bucket]
+        if below >= need:
             break
     return 0.0 if bucket == _ZERO else math.exp((bucket + 0.5) / _SCALE)
 
@@ -74,18 +74,18 @@ def _by_bucket(buckets: numpy.ndarray, weights: numpy.ndarray) -> Iterator[tuple
     """The weight in each bucket, in order."""
     least = int(buckets.min())
     if least == _ZERO:
-        found, places = numpy.unique(buckets, return_inverse=True)
-        return zip(found.tolist(), numpy.bincount(places, weights).tolist(), strict=True)
+        used, places = numpy.unique(buckets, return_inverse=True)
+        return zip(used.tolist(), numpy.bincount(places, weights).tolist(), strict=True)
     places = buckets - least  # few and near each other: no need to sort
-    found = numpy.flatnonzero(numpy.bincount(places))
-    return zip((found + least).tolist(), numpy.bincount(places, weights)[found].tolist(), strict=True)
+    used = numpy.flatnonzero(numpy.bincount(places))
+    return zip((used + least).tolist(), numpy.bincount(places, weights)[used].tolist(), strict=True)
 
 
-def _joined(one: Batch, other: Batch) -> Batch:
-    counts = dict(one[2])
-    for bucket, weight in other[2].items():
+def _joined(first: Batch, second: Batch) -> Batch:
+    counts = dict(first[2])
+    for bucket, weight in second[2].items():
         counts[bucket] = counts.get(bucket, 0) + weight
-    return one[0] + other[0], one[1] + other[1], counts
+    return first[0] + second[0], first[1] + second[1], counts
 
 
 @dataclass(frozen=True)
@@ -141,15 +141,17 @@ class Histogram:
         self.least, self.most = min(self.least, float(values.min())), max(self.most, float(values.max()))
         logs = numpy.log(values, out=numpy.zeros_like(values), where=values > 0)
         buckets = numpy.where(values > 0, numpy.floor(logs * _SCALE), _ZERO).astype(int)
-        seen, begin = numpy.cumsum(weights), 0
+        total_weight, begin = numpy.cumsum(weights), 0
         while begin < len(values):
-            before = seen[begin - 1] if begin else 0.0
-            end = int(numpy.searchsorted(seen, before + self._size - self._weight)) + 1  # the one that fills the batch
-            own = slice(begin, end)
-            for bucket, weight in _by_bucket(buckets[own], weights[own]):
+            before = total_weight[begin - 1] if begin else 0.0
+            end = (
+                int(numpy.searchsorted(total_weight, before + self._size - self._weight)) + 1
+            )  # the one that fills the batch
+            batch = slice(begin, end)
+            for bucket, weight in _by_bucket(buckets[batch], weights[batch]):
                 self._counts[bucket] = self._counts.get(bucket, 0) + weight
-            self._weight += float(weights[own].sum())
-            self._sum += float(values[own] @ weights[own])
+            self._weight += float(weights[batch].sum())
+            self._sum += float(values[batch] @ weights[batch])
             if self._weight >= self._size:
                 self._close()
             begin = end
@@ -191,10 +193,10 @@ class Histogram:
     def curve(self) -> list[tuple[float, float]]:
         """The distribution function: upper bounds of buckets, and the share of the stream below each."""
         weight, _, counts = self.whole
-        points, seen = [], 0.0
+        points, below = [], 0.0
         for bucket in sorted(counts):
-            seen += counts[bucket]
-            points.append((0.0 if bucket == _ZERO else math.exp((bucket + 1) / _SCALE), seen / weight))
+            below += counts[bucket]
+            points.append((0.0 if bucket == _ZERO else math.exp((bucket + 1) / _SCALE), below / weight))
         return points
 
     def _estimate(self, value: float, of_batches: list[float]) -> Estimate:
@@ -215,5 +217,5 @@ class Histogram:
             for share in (0.5, 0.9, 0.95, 0.99)
         )
         mean = self._estimate(self.mean, [b[1] / b[0] for b in whole])
-        least, most = (self.least, self.most) if self.count else (0.0, 0.0)
-        return Summary(round(self.count), mean, p50, p90, p95, p99, least, most)
+        smallest, largest = (self.least, self.most) if self.count else (0.0, 0.0)
+        return Summary(round(self.count), mean, p50, p90, p95, p99, smallest, largest)

@@ -162,16 +162,16 @@ class Simulation:
         self.chance = random.Random(options.seed)
         for _, replica in self.places:
             self._doom(replica, 0.0)
-        for place, group in enumerate(self.groups):
+        for group_index, group in enumerate(self.groups):
             if group.pool.autoscale:
-                self._tick(group.pool.autoscale.every_s, place)
+                self._tick(group.pool.autoscale.every_s, group_index)
 
     def _push(self, time: float, kind: int, index: int, key: float = 0, what: Any = None) -> None:
         heapq.heappush(self.shared.heap, (time, kind, index, key, what))
 
-    def _tick(self, time: float, place: int) -> None:
+    def _tick(self, time: float, group_index: int) -> None:
         self.ticks += 1
-        self._push(time, SCALE, place)
+        self._push(time, SCALE, group_index)
 
     def _return(self, time: float, index: int, started: int) -> None:
         self.returns += 1
@@ -233,9 +233,9 @@ class Simulation:
                 group.open(replica, now)
                 self._doom(replica, now)
                 if self.chooses:  # whoever waits for another pool's may come here too
-                    parked = [sequence for one in self.serving for sequence in one.parked]
-                    for one in self.serving:
-                        one.parked = []
+                    parked = [sequence for group in self.serving for sequence in group.parked]
+                    for group in self.serving:
+                        group.parked = []
                     for sequence in parked:
                         self._route(sequence, now)
             elif kind == SCALE:
@@ -384,14 +384,14 @@ class Simulation:
         if for_s < inf and not replica.draining:
             self._return(now + for_s, index, 0)
 
-    def _scale(self, place: int, now: float) -> None:
-        group = self.groups[place]
+    def _scale(self, group_index: int, now: float) -> None:
+        group = self.groups[group_index]
         rule = group.pool.autoscale
         assert rule is not None
         self._adjust(group, now)
         self.ticks -= 1
         if len(self.shared.heap) > self.ticks:  # something else is still to happen
-            self._tick(now + rule.every_s, place)
+            self._tick(now + rule.every_s, group_index)
 
     def _adjust(self, group: Group, now: float) -> None:
         """Ask for replicas, or let some go, as the pool's rule says now."""

@@ -141,50 +141,50 @@ class Pages:
         if not self.sharing or not request.blocks:
             return 0, 0
         count = min(len(request.blocks), -(-request.input_tokens // request.block_tokens))
-        names, near = self.names(request, 0, count), 0
+        names, cached = self.names(request, 0, count), 0
         for name in names:
             if name not in self.refs:
                 break
-            near += 1
-        far = near
-        while self.tiers and far < count and self._behind(names[far]) is not None:
-            far += 1
-        return near, far
+            cached += 1
+        reusable = cached
+        while self.tiers and reusable < count and self._behind(names[reusable]) is not None:
+            reusable += 1
+        return cached, reusable
 
     def _behind(self, name: Hashable) -> Tier | None:
         """The first tier that has a block."""
         return next((tier for tier in self.tiers if name in tier.blocks), None)
 
-    def price(self, sequence: Sequence, tokens: int, near: int) -> int:
+    def price(self, sequence: Sequence, tokens: int, cached: int) -> int:
         """Pages of room an admission takes: own ones for the rest of `tokens`, host blocks, unused blocks taken up."""
         price = -(-tokens // self.page)
-        if near:
+        if cached:
             request = sequence.request
-            price -= self.until(request, near)
-            price += sum(map(self.idle.get, self.names(request, 0, near), repeat(0)))
+            price -= self.until(request, cached)
+            price += sum(map(self.idle.get, self.names(request, 0, cached), repeat(0)))
         return price
 
-    def admit(self, sequence: Sequence, tokens: int, near: int, far: int) -> float:
+    def admit(self, sequence: Sequence, tokens: int, cached: int, reusable: int) -> float:
         """Take pages for `tokens` tokens, sharing the leading `far` blocks, of which `near` are in the cache; the
         seconds that the others take to load."""
-        if not far:
+        if not reusable:
             sequence.held, sequence.private = 0, (pages := -(-tokens // self.page))
             self.room -= pages
             if self.idle_pages > self.room:
                 self.take(0)
             return 0.0
         request, seconds = sequence.request, 0.0
-        names = self.names(request, 0, far)
-        self._hold(names[:near], self.sizes(request, 0, near))
-        for name in names[near:]:
+        names = self.names(request, 0, reusable)
+        self._hold(names[:cached], self.sizes(request, 0, cached))
+        for name in names[cached:]:
             tier = self._behind(name)
             assert tier is not None
             size = tier.blocks[name]
             tier.blocks.move_to_end(name)
             self._hold((name,), [size])
             seconds += size * tier.seconds
-        sequence.held = far
-        sequence.private = -(-tokens // self.page) - self.until(request, far)
+        sequence.held = reusable
+        sequence.private = -(-tokens // self.page) - self.until(request, reusable)
         self.take(sequence.private)
         return seconds
 
@@ -260,15 +260,15 @@ class Pages:
 
     def _hold(self, names: tuple[Hashable, ...], sizes: list[int]) -> None:
         """A sequence uses these blocks, of which some may be new and some unused until now."""
-        refs, idle, taken = self.refs, self.idle, 0
+        refs, idle, pages = self.refs, self.idle, 0
         for name, size in zip(names, sizes, strict=True):
             users = refs.get(name)
             if users is None:
-                taken += size
+                pages += size
             elif not users:
                 del idle[name]
                 self.idle_pages -= size
-                taken += size
+                pages += size
             refs[name] = (users or 0) + 1
-        self.shared += taken
-        self.room -= taken
+        self.shared += pages
+        self.room -= pages

@@ -30,12 +30,12 @@ class Replica(ReplicaState):
         ahead = self.unprefilled + tokens
         cached = batch.cached + batch.pace * passed
         ranks = self.scheduler.ranks  # each computes its own prompts
-        one = self.times.step(decodes, cached, ((-(-min(ahead, budget) // ranks), 0),) * ranks, self.queries)
+        iteration_s = self.times.step(decodes, cached, ((-(-min(ahead, budget) // ranks), 0),) * ranks, self.queries)
         full = decodes + len(self.prefilling) + len(self.waiting) - self.scheduler.sequences + 1
         if full > 0 and decodes:
             more = batch.seconds(max(batch.steps_to_end(full), 1))
             rest = rest + more if self.chunks else self.began + more - now
-        return rest + -(-ahead // budget) * one
+        return rest + -(-ahead // budget) * iteration_s
 
     def _passed(self, now: float) -> int:
         """Decode steps of this activity that were over before now."""
@@ -65,8 +65,8 @@ class Replica(ReplicaState):
         if not self.busy:
             self.wake(now)
         elif (first or self.extra) and self.steps > 1 and can_admit(self, sequence):
-            sequence.seen = seen = self._first_look(now)
-            steps = int(seen - self.iterations)
+            sequence.seen = first_look = self._first_look(now)
+            steps = int(first_look - self.iterations)
             if steps < self.steps:  # the run ends there, and an event for an earlier plan of it is out of date
                 self.steps = steps
                 self.due = due = self.began + self.batch.seconds(steps)
@@ -97,8 +97,8 @@ class Replica(ReplicaState):
             seconds = self._beside_prompts(chunks)
         elif members:
             first, order = batch.ends[0]
-            known = first - batch.step if order in members else batch.steps_to_end()
-            steps = known if self.leap and not preempted else 1
+            steps_to_end = first - batch.step if order in members else batch.steps_to_end()
+            steps = steps_to_end if self.leap and not preempted else 1
             if waiting:
                 look = self._look() if self.extra else waiting[0].seen - self.iterations
                 if 0 < look < steps:  # a request is looked at
@@ -119,7 +119,7 @@ class Replica(ReplicaState):
 
     def _look(self) -> float:
         """Iterations until a request is looked at: not only the first where others may go before it."""
-        looks = (one.seen - self.iterations for one in self.waiting)
+        looks = (sequence.seen - self.iterations for sequence in self.waiting)
         return next((look for look in looks if look > 0), 0.0)
 
     def _beside_prompts(self, chunks: list[Chunk]) -> float:
@@ -172,7 +172,7 @@ class Replica(ReplicaState):
     def _pass(self, steps: int, now: float) -> None:
         """The activity, with so many decode steps, is over: count it."""
         batch, pages, began = self.batch, self.pages, self.began
-        room, since, joined, live = pages.room, batch.last_s, 0, len(batch.members)
+        free_pages, since, joined, live = pages.room, batch.last_s, 0, len(batch.members)
         members = live
         if batch.padding:
             live -= len(batch.padding)
@@ -183,12 +183,12 @@ class Replica(ReplicaState):
                 joined = batch.first_gaps(began + (now - began) / steps)
             step, batch.last_s = batch.step, now
             batch.step = step + steps
-            if batch.grows and (taken := batch.growth.advance(step, steps)):
-                pages.take(taken)
-                room -= taken / 2
+            if batch.grows and (pages_grown := batch.growth.advance(step, steps)):
+                pages.take(pages_grown)
+                free_pages -= pages_grown / 2
         else:
             self.iterations += 1
-        running, used = live + len(self.prefilling), 1 - room / pages.capacity
+        running, used = live + len(self.prefilling), 1 - free_pages / pages.capacity
         self.book((self.index, began, now, steps, 1 if self.chunks else 0, live, running, used, since, joined))
         if self.recorder is not None:
             self.recorder.activity(self, now, running, used)

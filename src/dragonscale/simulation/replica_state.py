@@ -94,15 +94,15 @@ class ReplicaState:
     def _tiers(self, page: int) -> tuple[tuple[Tier, ...], Tier | None]:
         """Its own tiers, which it loses when it dies, and the store of the pool's replicas."""
         below: Tier | None = None
-        own: list[Tier] = []
-        for one in reversed(self.pool.tiers):
-            if one.shared:
-                made = Tier(one.tokens // page, None, page / one.tokens_per_s)
-                below = self.shared.stores.setdefault(id(self.pool), made)
+        private: list[Tier] = []
+        for tier in reversed(self.pool.tiers):
+            if tier.shared:
+                store = Tier(tier.tokens // page, None, page / tier.tokens_per_s)
+                below = self.shared.stores.setdefault(id(self.pool), store)
             else:
-                below = Tier(one.tokens // page, below, page / one.tokens_per_s)
-                own.insert(0, below)
-        return tuple(own), self.shared.stores.get(id(self.pool))
+                below = Tier(tier.tokens // page, below, page / tier.tokens_per_s)
+                private.insert(0, below)
+        return tuple(private), self.shared.stores.get(id(self.pool))
 
     @property
     def full(self) -> bool:
@@ -128,11 +128,11 @@ class ReplicaState:
     def enqueue(self, sequence: Sequence) -> bool:
         """Put a request behind all of its priority and before those of a later one; whether it is the first."""
         waiting, priority = self.waiting, sequence.request.priority
-        place = len(waiting)
-        while place and waiting[place - 1].request.priority > priority:
-            place -= 1
-        waiting.insert(place, sequence)
-        return place == 0
+        index = len(waiting)
+        while index and waiting[index - 1].request.priority > priority:
+            index -= 1
+        waiting.insert(index, sequence)
+        return index == 0
 
     def count_queue(self, now: float) -> None:
         """The queue is about to change: record its length until now."""

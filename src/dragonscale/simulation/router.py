@@ -92,11 +92,15 @@ class Router:
             return self._by_cache(replicas, request, tokens, now)
         if self.kind == "session_sticky":
             return self._same(replicas, request)
-        home, known = self._home(replicas, request)
+        home, cached_tokens = self._home(replicas, request)
         if self.kind == "slo_aware":
-            wanted = [max(tokens - known, 1) if replica is home else tokens for replica in replicas]
-            home = self._best(replicas, [one.predict(want, now) for one, want in zip(replicas, wanted, strict=True)])
-        elif home is None or home.load > max(BUSIER * (least := min(one.load for one in replicas)), least + MORE):
+            wanted = [max(tokens - cached_tokens, 1) if replica is home else tokens for replica in replicas]
+            home = self._best(
+                replicas, [replica.predict(want, now) for replica, want in zip(replicas, wanted, strict=True)]
+            )
+        elif home is None or home.load > max(
+            BUSIER * (least := min(replica.load for replica in replicas)), least + MORE
+        ):
             home = self._least(replicas)
         for block in request.blocks:
             self.homes[block] = home.index
@@ -108,54 +112,56 @@ class Router:
     def _same(self, replicas: Sequence[Target], request: Any) -> Target:
         """Who had the session before; one that is gone has lost its cache."""
         index = self.homes.pop(request.session, -1)
-        found = next((one for one in replicas if one.index == index), None) or self._least(replicas)
+        target = next((replica for replica in replicas if replica.index == index), None) or self._least(replicas)
         if request.session >= 0:
-            self.homes[request.session] = found.index
+            self.homes[request.session] = target.index
         if len(self.homes) > MOST_HOMES:
             self.homes.popitem(last=False)
-        return found
+        return target
 
     def _by_cache(self, replicas: Sequence[Any], request: RoutedRequest, tokens: int, now: float) -> Any:
         """By what caches have, and what else there is to do."""
-        known = [one.cached(request) for one in replicas]
-        used = [one.in_use(now) for one in replicas]
+        cached_tokens = [replica.cached(request) for replica in replicas]
+        used = [replica.in_use(now) for replica in replicas]
         if self.kind == "cache_aware":
             costs = [
-                one.unprefilled + tokens - own + tokens + held
-                for one, own, (held, _) in zip(replicas, known, used, strict=True)
+                replica.unprefilled + tokens - hit_tokens + tokens + used_tokens
+                for replica, hit_tokens, (used_tokens, _) in zip(replicas, cached_tokens, used, strict=True)
             ]
             return self._best(replicas, costs)
-        queues = [one.queued for one in replicas]
-        least, most = min(queues), max(queues)
+        queues = [replica.queued for replica in replicas]
+        shortest, longest = min(queues), max(queues)
         scores = [
-            -PREFIX * own / tokens
-            - QUEUE * ((most - queue) / (most - least) if most > least else 1.0)
-            + UNUSED * held / room
-            for own, queue, (held, room) in zip(known, queues, used, strict=True)
+            -PREFIX * hit_tokens / tokens
+            - QUEUE * ((longest - queue) / (longest - shortest) if longest > shortest else 1.0)
+            + UNUSED * used_tokens / capacity
+            for hit_tokens, queue, (used_tokens, capacity) in zip(cached_tokens, queues, used, strict=True)
         ]
         return self._best(replicas, scores)
 
     def _least(self, replicas: Sequence[Target]) -> Target:
         """The least loaded. Nearly always the one with the least work has a place too."""
         turn, scores = self.turn, [*map(WORK, replicas)]
-        found = self._best(replicas, scores)
-        if found.full:
+        target = self._best(replicas, scores)
+        if target.full:
             self.turn = turn
-            found = self._best(replicas, [(one.full, *score) for one, score in zip(replicas, scores, strict=True)])
-        return found
+            target = self._best(
+                replicas, [(replica.full, *score) for replica, score in zip(replicas, scores, strict=True)]
+            )
+        return target
 
     def _best(self, replicas: Sequence[Target], scores: Sequence[Any]) -> Target:
         least, turn = min(scores), self.turn % len(replicas)
-        place = scores.index(least, turn) if least in scores[turn:] else scores.index(least)
-        self.turn = place + 1
-        return replicas[place]
+        index = scores.index(least, turn) if least in scores[turn:] else scores.index(least)
+        self.turn = index + 1
+        return replicas[index]
 
     def _home(self, replicas: Sequence[Target], request: RoutedRequest) -> tuple[Target | None, int]:
         """Who was last given the longest known prefix, and its tokens."""
-        for place in range(len(request.blocks) - 1, -1, -1):
-            index = self.homes.get(request.blocks[place])
+        for depth in range(len(request.blocks) - 1, -1, -1):
+            index = self.homes.get(request.blocks[depth])
             if index is not None:
                 for replica in replicas:
                     if replica.index == index:
-                        return replica, (place + 1) * request.block_tokens
+                        return replica, (depth + 1) * request.block_tokens
         return None, 0

@@ -52,8 +52,8 @@ class Series:
             bins = self.areas[name]
             bins += numpy.bincount(last, value * in_last, BINS)
             bins += numpy.bincount(first[cut], value[cut] * in_first, BINS)
-            for place in across:
-                bins[first[place] + 1 : last[place]] += value[place] * width
+            for row in across:
+                bins[first[row] + 1 : last[row]] += value[row] * width
 
     def area(self, name: str) -> float:
         """Value x seconds over the whole run."""
@@ -65,10 +65,10 @@ class Series:
         self.settle()
         areas = {each: bins.tolist() for each, bins in self.areas.items()}
         points = []
-        for place in range(min(BINS, int(until / self.width) + 1)):
-            start = place * self.width
+        for index in range(min(BINS, int(until / self.width) + 1)):
+            start = index * self.width
             length = min(self.width, until - start)
-            below = areas[over][place] if over else length
+            below = areas[over][index] if over else length
             if length > 0 and below > 0:
-                points.append((start + length / 2, areas[name][place] / below))
+                points.append((start + length / 2, areas[name][index] / below))
         return points

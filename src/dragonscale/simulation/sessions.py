@@ -35,7 +35,7 @@ class Pairs:
 
     def draw(self, random: numpy.random.Generator) -> Iterator[tuple[int, int]]:
         while True:
-            yield from (self.seen[place] for place in random.integers(0, len(self.seen), CHUNK).tolist())
+            yield from (self.seen[index] for index in random.integers(0, len(self.seen), CHUNK).tolist())
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ class _Kind:
     """One class under way: its draws, each kind of number from a stream of its own."""
 
     def __init__(self, number: int, one: TrafficClass, seed: int) -> None:
-        def stream(place: int) -> numpy.random.Generator:
-            return numpy.random.default_rng((seed, 1000 + number, place))
+        def stream(purpose: int) -> numpy.random.Generator:
+            return numpy.random.default_rng((seed, 1000 + number, purpose))
 
         self.number, self.one = number, one
         self.times = one.arrivals.times(stream(0))
@@ -108,14 +108,14 @@ class _Kind:
         which is exponential, all is still to come during the call, and by its memorylessness again all of it after
         that.
         """
-        one, random = self.one, self.random
-        rate = one.arrivals.rate if isinstance(one.arrivals, STEADY) else 0.0
+        traffic, random = self.one, self.random
+        rate = traffic.arrivals.rate if isinstance(traffic.arrivals, STEADY) else 0.0
         if not self.shares or not rate:
             return []
-        tool_share, turn_share = 1 - 1 / one.calls, (1 - 1 / one.turns) / one.calls
-        pauses = {False: one.pause_s, True: one.think_s}  # by whether the user's turn is next
-        spans = {False: tool_share * (call_s + one.pause_s), True: turn_share * (call_s + one.think_s)}
-        calls, total = one.turns * one.calls, sum(spans.values())
+        tool_share, turn_share = 1 - 1 / traffic.calls, (1 - 1 / traffic.turns) / traffic.calls
+        pauses = {False: traffic.pause_s, True: traffic.think_s}  # by whether the user's turn is next
+        spans = {False: tool_share * (call_s + traffic.pause_s), True: turn_share * (call_s + traffic.think_s)}
+        calls, total = traffic.turns * traffic.calls, sum(spans.values())
         waiting: list[_Waiting] = []
         for _ in range(random.poisson(rate * calls * total)):
             session = self.session()
@@ -130,11 +130,11 @@ class _Kind:
 
     def pause(self) -> tuple[bool, float]:
         """Whether the next call is a turn of the user's, and the seconds until it comes; -1 where there is none."""
-        one, draw = self.one, self.random.random
-        if one.calls > 1 and draw() > 1 / one.calls:
-            return False, self.random.exponential(one.pause_s)
-        if one.turns > 1 and draw() > 1 / one.turns:
-            return True, self.random.exponential(one.think_s)
+        traffic, draw = self.one, self.random.random
+        if traffic.calls > 1 and draw() > 1 / traffic.calls:
+            return False, self.random.exponential(traffic.pause_s)
+        if traffic.turns > 1 and draw() > 1 / traffic.turns:
+            return True, self.random.exponential(traffic.think_s)
         return True, -1.0
 
 
@@ -165,19 +165,19 @@ class _Session:
                 return False
         return True
 
-    def call(self, numbers: Iterator[int], time: float, prompt: bool) -> SimulatedRequest | None:
+    def call(self, request_numbers: Iterator[int], time: float, prompt: bool) -> SimulatedRequest | None:
         """Its next call; none where it would be too long."""
         kind, whole = self.kind, self.prefix
         new, output = kind.body(prompt, not self.said)
         tokens = (self.said or whole) + new
         if tokens + output > kind.one.most and self.said:
             return None
-        number = next(numbers)
+        number = next(request_numbers)
         self.base = number if self.base < 0 else self.base
         self.said = tokens + output
         common = range(-self.group * SPAN - SPAN, -self.group * SPAN - SPAN + whole // BLOCK)
-        own = range(self.base * SPAN + len(common), self.base * SPAN + -(-tokens // BLOCK)) if kind.shares else ()
-        blocks = (*common, *own)
+        private = range(self.base * SPAN + len(common), self.base * SPAN + -(-tokens // BLOCK)) if kind.shares else ()
+        blocks = (*common, *private)
         size = BLOCK if blocks else 0
         who = kind.number, kind.one.priority, self.base, self.adapter, kind.one.brought.images if prompt else 0
         warm, self.cached = self.cached // BLOCK, 0
@@ -210,10 +210,10 @@ class Mixed:
         """Calls that come by themselves in order of arrival, no more than `requests`, and what follows when a call has
         ended."""
         kinds = [_Kind(number, one, seed) for number, one in enumerate(self.classes)]
-        numbers, under_way = count(), dict[int, _Session]()
+        request_numbers, under_way = count(), dict[int, _Session]()
 
         def numbered(session: _Session, time: float, prompt: bool) -> SimulatedRequest | None:
-            request = session.call(numbers, time, prompt)
+            request = session.call(request_numbers, time, prompt)
             if request is not None and session.kind.shares:
                 under_way[request.session] = session
             return request

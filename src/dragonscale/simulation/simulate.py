@@ -46,7 +46,7 @@ def _throughput(run: Simulation) -> Throughput:
     """Rates from the first measured arrival to the first that is not measured any more, or to the end."""
     tally = run.tally
     if run.kinds:  # each by its own targets
-        tally.good = sum(one.good for one in run.kinds)
+        tally.good = sum(kind.good for kind in run.kinds)
     start = run.marks.get(tally.first, (0.0, 0.0, 0.0, 0.0))
     end = run.marks.get(tally.last, run.mark())
     seconds, finished, prompts, outputs = (late - early for early, late in zip(start, end, strict=True))
@@ -109,12 +109,12 @@ def _pool_use(replicas: list[Replica], up_s: float, run_s: float) -> PoolUse:
         return PoolUse(0.0, 0.0, 0.0)
     scheduler, log, batch = replicas[0].scheduler, replicas[0].shared.log, _mean_batch(replicas)
     busy_s, prompt_s, prompt_iterations, _, used_s = map(
-        sum, zip(*(log.of(one.index) for one in replicas), strict=True)
+        sum, zip(*(log.of(replica.index) for replica in replicas), strict=True)
     )
     tally = replicas[0].tally
-    places = [one.index for one in replicas if one.index < tally.by_replica.shape[1]]
+    places = [replica.index for replica in replicas if replica.index < tally.by_replica.shape[1]]
     ended, ttft_s, tpot_s = tally.by_replica[:, places].sum(1).tolist()
-    filled = _over(sum(one.prefilled for one in replicas), prompt_iterations)
+    filled = _over(sum(replica.prefilled for replica in replicas), prompt_iterations)
     return PoolUse(
         _over(prompt_s, busy_s),
         batch / scheduler.sequences,
@@ -128,7 +128,10 @@ def _pool_use(replicas: list[Replica], up_s: float, run_s: float) -> PoolUse:
 
 
 def _mean_batch(replicas: list[Replica]) -> float:
-    return _over(sum(one.shared.log.of(one.index)[3] for one in replicas), sum(one.iterations for one in replicas))
+    return _over(
+        sum(replica.shared.log.of(replica.index)[3] for replica in replicas),
+        sum(replica.iterations for replica in replicas),
+    )
 
 
 def report(run: Simulation) -> SimulationResult:

@@ -81,9 +81,9 @@ class TraceText(str):
     @classmethod
     def named(cls, name: str, text: str) -> "TraceText":
         """A trace with its name."""
-        found = cls(name)
-        found.text = text
-        return found
+        trace = cls(name)
+        trace.text = text
+        return trace
 
     def __str__(self) -> str:
         return self  # a question keeps `str(trace)`, which must not lose the text
@@ -142,8 +142,8 @@ def _lines(file: TextIO, name: str) -> Iterator[str]:
     """The lines of a file, none of which fills the memory."""
     for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), ""), 1):
         if len(line) > LONGEST_LINE:
-            said = f"Line {number} of the trace {shorten(name, 120)} is longer than {LONGEST_LINE >> 20} MiB"
-            raise InputError(f"{said}; no request is.")
+            where = f"Line {number} of the trace {shorten(name, 120)} is longer than {LONGEST_LINE >> 20} MiB"
+            raise InputError(f"{where}; no request is.")
         yield line
 
 
@@ -163,7 +163,7 @@ def _table(
                 f"line names {len(header):,}."
             )
         try:
-            stamp, tokens, output = (fields[place] for place in places)
+            stamp, tokens, output = (fields[index] for index in places)
             yield reader.line_num, (time_of(stamp), int(tokens), int(output), (), 0)
         except (ValueError, IndexError):
             raise InputError(
@@ -238,10 +238,10 @@ def _rows(path: Source, kind: str) -> Iterator[SimulatedRequest]:
 
 def _session(blocks: tuple[int, ...], ends: dict[int, int], number: int) -> int:
     """The session of a request: that of an earlier prompt which it goes on from, by the last whole block of either."""
-    found = next((ends[block] for block in reversed(blocks) if block in ends), number)
+    session = next((ends[block] for block in reversed(blocks) if block in ends), number)
     if blocks:
-        ends[blocks[-1]] = found
-    return found
+        ends[blocks[-1]] = session
+    return session
 
 
 def read_trace(path: Path | str, speed: float = 1.0) -> Replay:
@@ -271,9 +271,9 @@ def _recorded_order(path: Source) -> dict[int, tuple[int, float]]:
         if _recorded(file.readline(1 << 20)).ttft_s < 0:
             return {}
         file.seek(0)
-        lines = [one for one in map(_recorded, filter(str.strip, _lines(file, path.name))) if one.output_length]
-    came = [one.timestamp / 1e3 for one in lines]
-    spent = (max(one.ttft_s, 0.0) + one.tpot_s * (one.output_length - 1) for one in lines)
+        lines = [line for line in map(_recorded, filter(str.strip, _lines(file, path.name))) if line.output_length]
+    came = [line.timestamp / 1e3 for line in lines]
+    spent = (max(line.ttft_s, 0.0) + line.tpot_s * (line.output_length - 1) for line in lines)
     return order_of(came, [at + seconds for at, seconds in zip(came, spent, strict=True)])
 
 
@@ -299,7 +299,7 @@ def order_of(came: list[float], ended: list[float]) -> dict[int, tuple[int, floa
         counts.append(len(under_way))
         if free:
             order[number] = (before := free.pop()), at - ended[before]
-    most = max(counts, default=0)
-    steady = counts[counts.index(most) :] if counts else []
-    closed = most > 1 and len(steady) > most and sum(one >= FULL * most for one in steady) > FULL * len(steady)
+    peak = max(counts, default=0)
+    steady = counts[counts.index(peak) :] if counts else []
+    closed = peak > 1 and len(steady) > peak and sum(count >= FULL * peak for count in steady) > FULL * len(steady)
     return order if closed else {}

@@ -85,9 +85,9 @@ def _bodies(
     rest = repeat(0), repeat(0), repeat(-1), adapters, repeat(brought.images), repeat(0)
     if prefixes is None:
         return inputs, outputs, repeat(()), repeat(0), *rest
-    groups, again = tee(prefixes.draw(numpy.random.default_rng((seed, 3))))
+    groups, group_sizes = tee(prefixes.draw(numpy.random.default_rng((seed, 3))))
     blocks = (() if group < 0 else (group,) for group in groups)
-    sizes = (0 if group < 0 else prefixes.tokens for group in again)
+    sizes = (0 if group < 0 else prefixes.tokens for group in group_sizes)
     return inputs, outputs, blocks, sizes, *rest
 
 
@@ -114,8 +114,8 @@ class OpenLoop:
         """Requests in order of arrival; none follow."""
         times = self.arrivals.times(numpy.random.default_rng((seed, 0)))
         bodies = _bodies(self.prompt, self.output, self.prefixes, self.brought, seed)
-        made = partial(tuple.__new__, SimulatedRequest)  # in C alone
-        stream: Iterator[SimulatedRequest] = map(made, zip(count(), times, *bodies, strict=False))
+        make = partial(tuple.__new__, SimulatedRequest)  # in C alone
+        stream: Iterator[SimulatedRequest] = map(make, zip(count(), times, *bodies, strict=False))
         return islice(stream, self.requests), None
 
 
@@ -142,14 +142,14 @@ class ClosedLoop:
         """The clients' first requests, and the next of whoever has its output."""
         bodies = zip(*_bodies(self.prompt, self.output, self.prefixes, self.brought, seed), strict=False)
         first = min(self.clients, self.requests)
-        numbers = iter(range(first, self.requests))
+        request_numbers = iter(range(first, self.requests))
         begin = [
             SimulatedRequest(n, n * self.ramp_s / self.clients, *body)
             for n, body in zip(range(first), bodies, strict=False)
         ]
 
         def after(_request: SimulatedRequest, now: float) -> SimulatedRequest | None:
-            number = next(numbers, None)
+            number = next(request_numbers, None)
             return None if number is None else SimulatedRequest(number, now + self.think_s, *next(bodies))
 
         return iter(begin), after
@@ -178,14 +178,14 @@ class Replay:
         stream = islice(stream, self.requests)
         if not self.after:
             return stream, None
-        every = {request.number: request for request in stream}
-        next_of = {before: every[number] for number, (before, _) in self.after.items() if number in every}
+        by_number = {request.number: request for request in stream}
+        next_of = {before: by_number[number] for number, (before, _) in self.after.items() if number in by_number}
 
         def after(ended: SimulatedRequest, now: float) -> SimulatedRequest | None:
             request = next_of.get(ended.number)
             return request and request._replace(arrival_s=now + self.after[request.number][1] / self.speed)
 
-        return (request for request in every.values() if request.number not in self.after), after
+        return (request for request in by_number.values() if request.number not in self.after), after
 
     def first(self, requests: int) -> "Replay":
         """No more than so many of them."""

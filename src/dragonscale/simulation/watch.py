@@ -30,8 +30,8 @@ class ReplicaLook(NamedTuple):
 class ReplicaWatch:
     """Looks at the first `most` replicas of a run."""
 
-    def __init__(self, most: int) -> None:
-        self.most, self.every_s = most, FIRST_S
+    def __init__(self, max_replicas: int) -> None:
+        self.most, self.every_s = max_replicas, FIRST_S
         self.looks: dict[int, list[ReplicaLook]] = {}
 
     def look(self, replica: Any, now: float) -> float:
@@ -45,16 +45,16 @@ class ReplicaWatch:
         looks.append(ReplicaLook(now, running, len(replica.waiting), used, replica.emitted))
         if len(looks) > LOOKS:
             self.every_s *= 2
-            self.looks = {index: self._thinned(own) for index, own in self.looks.items()}
+            self.looks = {index: self._thinned(replica_looks) for index, replica_looks in self.looks.items()}
         return now + self.every_s if replica.busy else now
 
     def _thinned(self, looks: list[ReplicaLook]) -> list[ReplicaLook]:
-        return list({int(one.seconds / self.every_s): one for one in looks}.values())
+        return list({int(look.seconds / self.every_s): look for look in looks}.values())
 
     def tracks(self, until: float) -> dict[str, list[tuple[float, float]]]:
         """(seconds, value) at equal times up to the end, by quantity and replica (`running:0`, …): requests and the
         part of the cache as they were last seen, tokens a second as the slope between looks."""
-        found: dict[str, list[tuple[float, float]]] = {}
+        tracks: dict[str, list[tuple[float, float]]] = {}
         edges = numpy.linspace(0.0, until, MOMENTS + 1)
         middles = (edges[1:] + edges[:-1]) / 2
         for index, looks in sorted(self.looks.items()) if until > 0 else ():
@@ -64,5 +64,5 @@ class ReplicaWatch:
             out = numpy.interp(edges, numpy.append(0.0, seconds), numpy.append(0.0, emitted))
             rows.append(numpy.diff(out) / (until / MOMENTS))
             for name, values in zip(QUANTITIES, rows, strict=True):
-                found[f"{name}:{index}"] = list(zip(middles.tolist(), values.tolist(), strict=True))
-        return found
+                tracks[f"{name}:{index}"] = list(zip(middles.tolist(), values.tolist(), strict=True))
+        return tracks
