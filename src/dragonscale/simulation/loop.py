@@ -1,4 +1,4 @@
-"""The event loop: requests arrive, are routed, served, sent on, retried; replicas die, return, come and go."""
+"""The event loop: requests arrive, are routed, served, sent on and retried; replicas fail, return and are scaled."""
 
 import heapq
 import random
@@ -31,7 +31,8 @@ SERIES = ("up", "busy", "running", "waiting", "pages")
 
 
 def send(router: Router, replicas: list[Replica], sequence: Sequence, now: float) -> None:
-    """Give a request to a replica; one whose session was under way before the run finds there what it said."""
+    """Give a request to a replica; if its session was running before the run, its earlier tokens are in the cache
+    there."""
     request = sequence.request
     replica = router.choose(replicas, request, sequence.context, now)
     if request.warm and not sequence.ready and not sequence.retries:
@@ -45,7 +46,7 @@ class Group:
     def __init__(self, pool: Pool, shared: Shared, first_index: int, prefills: bool, name: str = "serve") -> None:
         self.pool, self.shared, self.prefills, self.name = pool, shared, prefills, name
         self.limit = pool.upto or inf
-        self.up_s = 0.0  # of replicas that are gone
+        self.up_s = 0.0  # seconds that replicas which are gone were up
         self.router, self.longest = Router(pool.router), pool.longest
         self.parked: list[Sequence] = []
         self.replicas = [Replica(first_index + i, pool, shared, prefills) for i in range(pool.replicas)]
@@ -213,7 +214,8 @@ class Simulation:
                 if key:
                     self._pull()
                 self._arrive(what, now)
-                if self.tally.arrived == self.total:  # what sessions would have asked later
+                # the run has all its requests: drop those that sessions would have sent later
+                if self.tally.arrived == self.total:
                     heap[:] = [event for event in heap if event[1] != ARRIVE]
                     heapq.heapify(heap)
             elif kind == WAKE:
@@ -224,7 +226,8 @@ class Simulation:
                 self._fail(now, index, key, *what)
             elif kind == CHANCE:
                 self.ticks -= 1
-                if len(heap) > self.ticks + self.returns:  # requests are served, or still to come
+                # a run ends when only looks, random failures and returns are left
+                if len(heap) > self.ticks + self.returns:
                     self._fail(now, index, key, *what)
             elif kind == RETURN:
                 group, replica = self.places[index]
@@ -232,7 +235,7 @@ class Simulation:
                 group.starting -= key
                 group.open(replica, now)
                 self._doom(replica, now)
-                if self.chooses:  # whoever waits for another pool's may come here too
+                if self.chooses:  # requests that wait for another pool may be served here too
                     parked = [sequence for group in self.serving for sequence in group.parked]
                     for group in self.serving:
                         group.parked = []

@@ -1,5 +1,4 @@
-"""What one replica has: a queue, prompts in progress, a batch that decodes, the pages of its cache,
-and its counters."""
+"""The state of one replica: a queue, prompts in progress, a decoding batch, the pages of its cache, and counters."""
 
 import heapq
 from collections import deque
@@ -26,7 +25,7 @@ Leave = Callable[[Sequence, Any, float], None]
 
 
 class Shared:
-    """What all replicas of a run have in common: the event queue, the statistics, and two exits from a replica."""
+    """What all replicas of a run share: the event queue, the statistics, and two callbacks for sequences that leave."""
 
     def __init__(self, tally: Tally, series: Series, seed: int, leap: bool, finish: Leave, send: Leave) -> None:
         self.heap: list[tuple[Any, ...]] = []
@@ -39,9 +38,9 @@ class Shared:
 
 
 class ReplicaState:
-    """The state of one replica. `prefills` marks one of a prefill pool, which sends its sequences on."""
+    """The state of one replica; `prefills` marks a replica of a prefill pool, which sends its sequences on."""
 
-    # With more than thirty attributes Python looks each up by its name unless they have slots.
+    # With more than thirty attributes, access is slower without slots (CPython shares keys of small dicts only).
     __slots__ = (
         *("index", "pool", "shared", "prefills", "times", "scheduler", "static", "beside", "queries", "whole"),
         *("watermark_pages", "heap", "leap", "tally", "recorder", "book", "book_queue", "looks_late", "waiting"),
@@ -74,7 +73,7 @@ class ReplicaState:
         self.clear()
 
     def clear(self) -> None:
-        """An empty cache, and nothing in progress."""
+        """Start with an empty cache and nothing in progress."""
         pool, page = self.pool, self.scheduler.page_tokens
         self.pages = Pages(pool.pages, page, pool.share_prefixes, *self._tiers(page), pool.adapters)
         self.sharing = pool.share_prefixes
@@ -92,7 +91,8 @@ class ReplicaState:
         self.unprefilled = 0  # tokens of them that are still to be prefilled
 
     def _tiers(self, page: int) -> tuple[tuple[Tier, ...], Tier | None]:
-        """Its own tiers, which it loses when it dies, and the store of the pool's replicas."""
+        """The replica's own tiers, which it loses when it dies, and the store that the pool's replicas share."""
+        # from the last tier to the first, since each evicts into the one below
         below: Tier | None = None
         private: list[Tier] = []
         for tier in reversed(self.pool.tiers):
@@ -106,7 +106,7 @@ class ReplicaState:
 
     @property
     def full(self) -> bool:
-        """Whether all places of its batch are taken, or waited for."""
+        """Whether all places of its batch are taken, or claimed by waiting requests."""
         return self.load >= self.scheduler.sequences
 
     @property
@@ -115,18 +115,19 @@ class ReplicaState:
         return len(self.waiting)
 
     def cached(self, request: SimulatedRequest) -> int:
-        """Tokens of a prompt that its cache has."""
+        """Tokens of a prompt that are in its cache."""
         pages = self.pages
         return pages.until(request, pages.hits(request)[0]) * pages.page
 
     def wake(self, now: float) -> None:
-        """Look for work once everything that comes at this moment has come."""
+        """Schedule a look for work after everything else that happens at this moment."""
         if not self.busy and self.alive and now < self.woken:
             self.woken = now
             heapq.heappush(self.heap, (now, WAKE, self.index, self.version, self))
 
     def enqueue(self, sequence: Sequence) -> bool:
-        """Put a request behind all of its priority and before those of a later one; whether it is the first."""
+        """Queue a request behind all of its priority and before those of lower priority; returns whether it is
+        first."""
         waiting, priority = self.waiting, sequence.request.priority
         index = len(waiting)
         while index and waiting[index - 1].request.priority > priority:
@@ -135,7 +136,7 @@ class ReplicaState:
         return index == 0
 
     def count_queue(self, now: float) -> None:
-        """The queue is about to change: record its length until now."""
+        """Record the queue's length until now, before it changes."""
         if self.waiting:
             self.book_queue((self.queue_from, now, len(self.waiting)))
         self.queue_from = now
