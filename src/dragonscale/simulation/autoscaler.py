@@ -34,7 +34,9 @@ class Autoscaler:
             count = math.ceil((sum(replica.load for replica in active) + parked) / rule.target)
         else:
             ratio = self._measured(active, parked, now) / rule.target
-            count = len(active) if abs(ratio - 1) <= TOLERANCE else math.ceil(len(active) * ratio)
+            count = len(active)
+            if abs(ratio - 1) > TOLERANCE:
+                count = math.ceil(len(active) * ratio)
         if not count and not rule.schedule and (parked or any(replica.load for replica in active)):
             count = 1  # zero only if there is nothing to do
         # scaling down: the most that any recent look wanted

@@ -69,7 +69,9 @@ def _quantile(counts: dict[int, float], weight: float, share: float) -> float:
         below += counts[bucket]
         if below >= need:
             break
-    return 0.0 if bucket == _ZERO else math.exp((bucket + 0.5) / _SCALE)
+    if bucket == _ZERO:
+        return 0.0
+    return math.exp((bucket + 0.5) / _SCALE)
 
 
 def _by_bucket(buckets: numpy.ndarray, weights: numpy.ndarray) -> Iterator[tuple[int, float]]:
@@ -189,7 +191,9 @@ class Histogram:
     def percentile(self, share: float) -> float:
         """The value that a fraction of the stream does not exceed."""
         weight, _, counts = self.whole
-        return min(max(_quantile(counts, weight, share), self.least), self.most) if weight else 0.0
+        if not weight:
+            return 0.0
+        return min(max(_quantile(counts, weight, share), self.least), self.most)
 
     def curve(self) -> list[tuple[float, float]]:
         """The distribution function: upper bounds of buckets, and the fraction of the stream below each."""

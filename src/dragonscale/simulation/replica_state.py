@@ -56,7 +56,9 @@ class ReplicaState:
         self.times, self.scheduler = pool.times, scheduler
         self.static, self.beside, self.queries = scheduler.kind == "static", scheduler.beside, scheduler.queries
         self.whole = (scheduler.reserve == "whole" or self.static) and not prefills
-        self.watermark_pages = 0 if scheduler.page_each else int(scheduler.watermark * pool.pages)
+        self.watermark_pages = 0
+        if not scheduler.page_each:
+            self.watermark_pages = int(scheduler.watermark * pool.pages)
         self.heap, self.leap, self.tally, self.recorder = shared.heap, shared.leap, shared.tally, shared.recorder
         self.book, self.book_queue = shared.log.rows.extend, shared.log.queues.extend
         self.sizes = chunk_sizes(scheduler.tokens, scheduler.chunk) if scheduler.chunk else ()

@@ -185,7 +185,9 @@ class Tally:
             self.settle()
         if self.served is not None and self.first <= request.number < self.last:
             arrival, first = request.arrival_s, sequence.first_s
-            tpot = (now - first) / (request.output_tokens - 1) if request.output_tokens > 1 else 0.0
+            tpot = 0.0
+            if request.output_tokens > 1:
+                tpot = (now - first) / (request.output_tokens - 1)
             times_s = (sequence.start_s - arrival, first - arrival, tpot, now - arrival)
             tries = (sequence.preemptions, sequence.retries)
             self.served.append(ServedRequest(*request[:4], sequence.cached, *times_s, *tries, replica))

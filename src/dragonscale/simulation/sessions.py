@@ -154,7 +154,9 @@ class _Session:
     def prefix(self) -> int:
         """Tokens in whole blocks that it shares with other sessions."""
         prefixes = self.kind.traffic.prefixes
-        return prefixes.tokens // BLOCK * BLOCK if prefixes is not None and self.group >= 0 else 0
+        if prefixes is None or self.group < 0:
+            return 0
+        return prefixes.tokens // BLOCK * BLOCK
 
     def go_on(self, calls: int, turn_share: float) -> bool:
         """Add the tokens of so many calls, each after the first a user's turn with a probability; returns whether all
@@ -249,7 +251,9 @@ class Mixed:
             if session is None:
                 return None
             prompt, wait = session.kind.pause()
-            return numbered(session, now + wait, prompt) if wait >= 0 else None
+            if wait < 0:
+                return None
+            return numbered(session, now + wait, prompt)
 
         return islice(first(), self.requests), after
 

@@ -96,7 +96,10 @@ Source = Path | TraceText
 
 
 def _source(path: Path | str) -> Source:
-    return path if isinstance(path, TraceText) else Path(path)
+    """A path, or a trace that is given as text."""
+    if isinstance(path, TraceText):
+        return path
+    return Path(path)
 
 
 @contextmanager
@@ -134,7 +137,7 @@ def _seconds(stamp: str) -> float:
     moment = datetime.fromisoformat(whole + rest[len(digits) :])
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    return moment.timestamp() + (float(f"0.{digits}") if digits else 0.0)
+    return moment.timestamp() + float(f"0.{digits}0")  # a zero is added for stamps without decimals
 
 
 def _lines(file: TextIO, name: str) -> Iterator[str]:
@@ -226,10 +229,15 @@ def _rows(path: Source, kind: str) -> Iterator[SimulatedRequest]:
             before = time
             if not tokens or not output:
                 continue
-            start = time if start is None else start
-            session = _session(blocks[: tokens // size], ends, number) if blocks else -1
+            if start is None:
+                start = time
+            session = -1
+            if blocks:
+                session = _session(blocks[: tokens // size], ends, number)
+            else:
+                size = 0
             since = time - start + 0.0  # turns -0.0 into 0.0
-            yield SimulatedRequest(number, since, tokens, output, blocks, size if blocks else 0, session=session)
+            yield SimulatedRequest(number, since, tokens, output, blocks, size, session=session)
             number += 1
     if not number:
         raise InputError(f"The trace {shorten(path.name, 120)} has no request in it that has a prompt and an output.")

@@ -71,7 +71,9 @@ class Brought:
 
     def draw(self, random: numpy.random.Generator) -> Iterator[int]:
         """The adapter of each request, -1 for none."""
-        return self.adapters.draw(random) if self.adapters is not None else repeat(-1)
+        if self.adapters is None:
+            return repeat(-1)
+        return self.adapters.draw(random)
 
 
 PLAIN = Brought()
@@ -160,7 +162,9 @@ class ClosedLoop:
 
         def after(_request: SimulatedRequest, now: float) -> SimulatedRequest | None:
             number = next(request_numbers, None)
-            return None if number is None else SimulatedRequest(number, now + self.think_s, *next(bodies))
+            if number is None:
+                return None
+            return SimulatedRequest(number, now + self.think_s, *next(bodies))
 
         return iter(begin), after
 
