@@ -14,7 +14,7 @@ from dragonscale.simulation.rl.frameworks import framework, tables
 from dragonscale.simulation.rl.lengths import AnswerLengths
 from dragonscale.simulation.rl.step import RlPlan, judge_step
 from dragonscale.simulation.rl.ways import Choices, Planner, best_training, search_steps
-from dragonscale.simulation.rl.work import HUNDRED, answers_jobs, handed, packed_job, work_of
+from dragonscale.simulation.rl.work import FITTING_STEPS, answers_jobs, handed, packed_job, work_of
 from dragonscale.training.cost.evaluation import first, judge_one
 from dragonscale.training.plan.plan import Plan
 
@@ -38,7 +38,7 @@ def test_rows_of_one_answer_have_the_tokens_that_there_are():
 def test_the_fullest_microbatch_is_that_of_many_draws():
     """Of a hundred steps' microbatches of 32 random answers, against as many drawn."""
     dice = numpy.random.default_rng(0)
-    drawn = dice.choice(LENGTHS.draw(4096), (HUNDRED * WORK.answers // 32, 32)).mean(axis=1)
+    drawn = dice.choice(LENGTHS.draw(4096), (FITTING_STEPS * WORK.answers // 32, 32)).mean(axis=1)
     assert rows(32)[1].sequence - WORK.prompt == pytest.approx(drawn.max(), rel=0.1)
 
 

@@ -1,8 +1,9 @@
-"""What replicas did, activity by activity: rows that are kept until many are counted together.
+"""What replicas did, activity by activity: rows that are buffered until thousands are counted together.
 
-A row costs a replica one call; sums by replica, averages over time and the gaps between tokens are taken of thousands
-of rows at once.
+A row costs a replica one call; sums by replica, averages over time and gaps between tokens are computed in NumPy.
 """
+
+from typing import NamedTuple
 
 import numpy
 
@@ -11,24 +12,34 @@ from dragonscale.simulation.result import Tally
 from dragonscale.simulation.series import Series
 
 COLUMNS = 10
-"""Replica, start, end, decode steps, whether prompts ran, sequences that decoded, requests under way, the used part of
-the cache, when the last decode step before ended, and sequences that decoded for the first time."""
+"""Of a row: replica, start, end, decode steps, whether prompts ran, sequences that decoded, running requests, the used
+fraction of the cache, the end of the last decode step before, and sequences that decoded for the first time."""
 FRESH = 4096 * COLUMNS
-"""Numbers that are kept until they are counted together."""
+"""Numbers that are buffered until they are counted together."""
+
+
+class ReplicaSums(NamedTuple):
+    """Sums over one replica's activities: busy seconds, those of iterations with prompts, the number of these, places
+    taken in all iterations, and the used fraction of the cache times seconds."""
+
+    busy_s: float = 0.0
+    prompt_s: float = 0.0
+    prompt_iterations: float = 0.0
+    places: float = 0.0
+    cache_s: float = 0.0
 
 
 class ActivityLog:
-    """Rows of all replicas of a run. `sums` has by replica: busy seconds, those of iterations with prompts, the number
-    of these, places taken in all iterations, and the used part of the cache times seconds."""
+    """Rows of all replicas of a run; `sums` has the fields of `ReplicaSums` by replica, (5, replicas)."""
 
     def __init__(self, tally: Tally, series: Series) -> None:
         self.tally, self.series = tally, series
         self.rows: list[float] = []
-        self.queues: list[float] = []  # from when, until when so many waited in a replica; the next …
-        self.sums = numpy.zeros((5, 1))
+        self.queues: list[float] = []  # rows of start, end, requests that waited in a replica
+        self.sums = numpy.zeros((len(ReplicaSums._fields), 1))
 
     def settle(self) -> None:
-        """Count the rows."""
+        """Count the buffered rows."""
         if self.queues:
             start, end, waiting = columns(self.queues, 3)
             self.series.spread(start, end, waiting=waiting)
@@ -37,19 +48,24 @@ class ActivityLog:
         index, began, end, steps, prompts, live, running, pages, since, joined = columns(self.rows, COLUMNS)
         seconds = end - began
         self.series.spread(began, end, busy=numpy.ones_like(began), running=running, pages=pages)
-        replica, known = index.astype(int), self.sums.shape[1]
-        count = max(int(replica.max()) + 1, known)
-        self.sums = numpy.pad(self.sums, ((0, 0), (0, count - known)))
-        # those who wait for prompts that run alone keep their places
+        replica, width = index.astype(int), self.sums.shape[1]
+        count = max(int(replica.max()) + 1, width)
+        self.sums = numpy.pad(self.sums, ((0, 0), (0, count - width)))
+        # sequences that wait while prompts run alone keep their places
         places = numpy.maximum(steps, 1) * running
-        for place, each in enumerate((seconds, seconds * prompts, prompts, places, pages * seconds)):
-            self.sums[place] += numpy.bincount(replica, each, count)
+        sums = ReplicaSums(seconds, seconds * prompts, prompts, places, pages * seconds)
+        for row, values in enumerate(sums):
+            self.sums[row] += numpy.bincount(replica, values, count)
         gap = seconds / numpy.maximum(steps, 1)
-        first = (steps > 0) & ((joined > 0) | (since != began))  # the first token comes after a pause
+        # The first gap of a run of steps counts from each member's last token, the others are equal. Sequences that
+        # just joined count theirs themselves.
+        first = (steps > 0) & ((joined > 0) | (since != began))
         weights = numpy.stack((first * (live - joined), live * (steps - first))).T.ravel()
         gaps = numpy.stack((began - since + gap, gap)).T.ravel()
         self.tally.count_gaps(gaps[weights > 0], weights[weights > 0])
 
-    def of(self, replica: int) -> tuple[float, float, float, float, float]:
+    def of(self, replica: int) -> ReplicaSums:
         """The sums of one replica."""
-        return tuple(self.sums[:, replica].tolist()) if replica < self.sums.shape[1] else (0.0, 0.0, 0.0, 0.0, 0.0)
+        if replica >= self.sums.shape[1]:
+            return ReplicaSums()
+        return ReplicaSums(*self.sums[:, replica].tolist())

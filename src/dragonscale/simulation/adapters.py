@@ -1,8 +1,8 @@
 """Step times of replicas whose requests have LoRA adapters.
 
 Beside every adapted matmul an iteration runs two thin ones for all its adapters at once, and reads the weights of those
-that its requests have. How many different ones that are is not followed request by request: of `n` requests that draw
-adapters by their popularity it is the sum of 1 - (1 - p)^n, and no more than there are places in memory.
+that its requests have. How many different adapters these are is not tracked request by request: of `n` requests that
+draw adapters by popularity it is the sum of 1 - (1 - p)^n, and no more than there are slots in memory.
 
 >>> from dragonscale.simulation.linear import LinearTimes
 >>> many = AdapterTimes(LinearTimes(0.02), (0.25,) * 4, 8, step_s=0.002, read_s=0.0001)
@@ -18,26 +18,26 @@ from dragonscale.serving.iteration.step_times import PromptChunk, StepTimes
 
 @dataclass(frozen=True)
 class AdapterTimes:
-    """`times` with adapters of these chances to be a request's, `slots` of them in memory: `step_s` more for an
-    iteration, and `read_s` for each different one in it."""
+    """`times` with adapters that requests have with some `chances`, `slots` of them in memory: `step_s` more for an
+    iteration, and `read_s` for each different adapter in it."""
 
     times: StepTimes
     chances: tuple[float, ...]
     slots: int
     step_s: float
     read_s: float
-    _known: dict[int, float] = field(default_factory=dict, repr=False, compare=False)
+    _extra_s: dict[int, float] = field(default_factory=dict, repr=False, compare=False)
 
     def different(self, requests: int) -> float:
-        """Different adapters of so many requests."""
+        """The expected number of different adapters of so many requests."""
         return min(sum(1 - (1 - chance) ** requests for chance in self.chances), self.slots)
 
     def more(self, requests: int) -> float:
-        """Seconds more of an iteration."""
-        found = self._known.get(requests)
-        if found is None:
-            found = self._known[requests] = self.step_s + self.read_s * self.different(requests)
-        return found
+        """Additional seconds of an iteration."""
+        extra_s = self._extra_s.get(requests)
+        if extra_s is None:
+            extra_s = self._extra_s[requests] = self.step_s + self.read_s * self.different(requests)
+        return extra_s
 
     def step(self, decodes: int, cached: float, chunks: Sequence[PromptChunk] = (), queries: int = 1) -> float:
         """One iteration."""
@@ -50,15 +50,18 @@ class AdapterTimes:
     def steps_within(self, decodes: int, cached: float, seconds: float, queries: int = 1) -> int:
         """The most iterations that end within a time: no more than without adapters."""
         low, high = 0, self.times.steps_within(decodes, cached, seconds, queries)
-        while low < high:
+        while low < high:  # bisection: the answer is within [low, high]
             middle = (low + high + 1) // 2
-            low, high = (middle, high) if self.run(decodes, cached, middle, queries) <= seconds else (low, middle - 1)
+            if self.run(decodes, cached, middle, queries) <= seconds:
+                low = middle
+            else:
+                high = middle - 1
         return low
 
     def draft(self, decodes: int, cached: float, tokens: int) -> float:
-        """Drafts have no adapters."""
+        """Seconds to draft; drafts have no adapters."""
         return self.times.draft(decodes, cached, tokens)
 
     def transfer(self, tokens: int) -> float:
-        """A cache is as large with them."""
+        """Seconds to send a cache, which is as large with adapters."""
         return self.times.transfer(tokens)

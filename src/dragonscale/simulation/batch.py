@@ -1,17 +1,13 @@
 """The decoding batch of a replica, as a function of steps.
 
-A counter of decode steps is the batch's clock. A member says when it joined and how many steps it will take, and is not
-touched in between: the tokens of the whole batch are a line in the clock, `offset + pace * step`, a heap holds the step
-at which each member ends, and `EvenGrowth` or `UnevenGrowth` knows when members need pages. So any number of equal
+A counter of decode steps is the batch's clock. A member records when it joined and how many steps it will take, and is
+not touched in between: the tokens of the whole batch are a line in the clock, `offset + pace * step`, a heap has the
+step at which each member ends, and `EvenGrowth` or `UnevenGrowth` knows when members need pages. So any number of equal
 steps costs the same.
 
-When decoding sequences need their next pages.
-
-A sequence that gains one token a step needs a page every `page` steps, so the batch is summed up by the remainder of
-the steps at which its members do: pages over any number of steps cost no look at a single sequence. With speculation
-each sequence has its own pace, and a heap holds the step of everyone's next page.
-
-How many verify steps a sequence takes when drafts are accepted token by token with given probabilities.
+A sequence that gains one token a step needs a page every `page` steps. `EvenGrowth` counts members by the remainder of
+the steps at which they do, so pages over any number of steps need no look at a single sequence. With speculation each
+sequence has its own pace, and `UnevenGrowth` has a heap with the step of everyone's next page.
 
 A step that verifies `draft` proposals yields one token for sure and another for each proposal up to the first that is
 rejected (`dragonscale.serving.steady.speculation.tokens_per_loop` has the mean). The draws depend on the seed and the
@@ -31,7 +27,7 @@ from dragonscale.simulation.result import Tally
 
 
 class EvenGrowth:
-    """One token a step for everyone.
+    """Page needs of a batch whose members gain one token a step.
 
     >>> from dragonscale.simulation.request import SimulatedRequest
     >>> growth, sequence = EvenGrowth(16), Sequence(SimulatedRequest(0, 0.0, 30, 100))
@@ -39,13 +35,13 @@ class EvenGrowth:
     >>> growth.add(sequence)
     >>> growth.pages(100, 2), growth.pages(100, 3), growth.pages(100, 19)
     (0, 1, 2)
-    >>> growth.steps(100, room=1, limit=50)
+    >>> growth.steps(100, free_pages=1, limit=50)
     18
     """
 
     def __init__(self, page: int) -> None:
         self.page = page
-        self.counts = [0] * page
+        self.counts = [0] * page  # members that need a page at a step, by the step modulo `page`
         self.members = 0
 
     def add(self, sequence: Sequence) -> None:
@@ -61,40 +57,43 @@ class EvenGrowth:
     def pages(self, step: int, steps: int) -> int:
         """Pages taken in the `steps` steps after `step`."""
         page, counts = self.page, self.counts
-        if steps == 1:  # as nearly always
+        if steps == 1:  # the usual case
             return counts[(step + 1) % page]
+        # every member needs a page in each full round of `page` steps
         total, rest = steps // page * self.members, steps % page
         if rest:
             start = (step + 1) % page
             stop = start + rest
             if stop <= page:
                 total += sum(counts[start:stop])
-            else:  # all but those between
+            else:  # the rest wraps around: all but those outside it
                 total += self.members - sum(counts[stop - page : start])
         return total
 
-    advance = pages  # steps that are over leave nothing behind
+    advance = pages  # the counts do not change as steps pass
 
-    def steps(self, step: int, room: int, limit: int) -> int:
+    def steps(self, step: int, free_pages: int, limit: int) -> int:
         """The most steps, up to `limit`, whose pages fit into `room`."""
-        if self.members * (limit // self.page + 1) <= room or self.pages(step, limit) <= room:
+        if self.members * (limit // self.page + 1) <= free_pages or self.pages(step, limit) <= free_pages:
             return limit
-        done = room // self.members * self.page
-        room -= room // self.members * self.members
+        # whole rounds first, then step by step
+        done = free_pages // self.members * self.page
+        free_pages -= free_pages // self.members * self.members
         while True:
             need = self.counts[(step + done + 1) % self.page]
-            if need > room:
+            if need > free_pages:
                 return done
-            room -= need
+            free_pages -= need
             done += 1
 
 
 class UnevenGrowth:
-    """Everyone at a pace of their own."""
+    """Page needs of a batch with speculation, whose members each have a pace of their own."""
 
     def __init__(self, page: int) -> None:
         self.page = page
-        self.heap: list[tuple[int, int, int]] = []  # step of the next page, order, tokens that fill the pages before it
+        # step of a member's next page, its order, tokens that fill its pages so far; may name members that have left
+        self.heap: list[tuple[int, int, int]] = []
         self.members: dict[int, Sequence] = {}
         self.pace = 0.0  # tokens a step of all together
 
@@ -115,20 +114,20 @@ class UnevenGrowth:
             self.heap = [item for item in self.heap if item[1] in self.members]
             heapq.heapify(self.heap)
 
-    def _take(self, heap: list[tuple[int, int, int]], until: int, room: int | None) -> tuple[int, int]:
-        """Walk a heap up to a step, or to the page that finds no room: pages taken, and the last step that is whole."""
-        taken = 0
+    def _take(self, heap: list[tuple[int, int, int]], until: int, free_pages: int | None) -> tuple[int, int]:
+        """Advance a heap to a step, or to the page that does not fit: pages taken, and the last complete step."""
+        pages = 0
         while heap and heap[0][0] <= until:
             step, order, full = heap[0]
             sequence = self.members.get(order)
             if sequence is None:
                 heapq.heappop(heap)
                 continue
-            if room is not None and taken == room:
-                return taken, step - 1
-            taken += 1
+            if free_pages is not None and pages == free_pages:
+                return pages, step - 1
+            pages += 1
             heapq.heapreplace(heap, (self._next(sequence, full + self.page), order, full + self.page))
-        return taken, until
+        return pages, until
 
     def pages(self, step: int, steps: int) -> int:
         return self._take(self.heap.copy(), step + steps, None)[0]
@@ -136,14 +135,14 @@ class UnevenGrowth:
     def advance(self, step: int, steps: int) -> int:
         return self._take(self.heap, step + steps, None)[0]
 
-    def steps(self, step: int, room: int, limit: int) -> int:
-        if self.pace * limit / self.page + 2 * len(self.members) <= room:  # more than they can take
+    def steps(self, step: int, free_pages: int, limit: int) -> int:
+        if self.pace * limit / self.page + 2 * len(self.members) <= free_pages:  # more than they can take
             return limit
-        return self._take(self.heap.copy(), step + limit, room)[1] - step
+        return self._take(self.heap.copy(), step + limit, free_pages)[1] - step
 
 
 class Batch:
-    """Sequences that decode together. `grows` says whether they take pages as they go, or have all they need."""
+    """Sequences that decode together; `grows` is whether they take pages as they grow, or have all from the start."""
 
     def __init__(self, scheduler: Scheduler, times: StepTimes, grows: bool, seed: int, tally: Tally) -> None:
         self.scheduler, self.times, self.grows, self.seed, self.tally = scheduler, times, grows, seed, tally
@@ -160,7 +159,7 @@ class Batch:
 
     @property
     def live(self) -> int:
-        """Members that still produce."""
+        """Members that still produce tokens."""
         return len(self.members) - len(self.padding)
 
     @property
@@ -169,8 +168,11 @@ class Batch:
         return self.offset + self.pace * self.step
 
     def seconds(self, steps: int) -> float:
-        """Time of the next steps. With speculation a member grows by more than a token, so the steps are priced at
-        their mean cache, which is exact as long as a step's time is linear in it."""
+        """Seconds of the next steps.
+
+        With speculation a member grows by more than a token, so the steps are costed at their mean cache, which is
+        exact as long as a step's time is linear in it.
+        """
         if not self.draft:
             return self.run(len(self.members), self.offset + self.pace * self.step, steps)
         decodes = len(self.members)
@@ -184,9 +186,12 @@ class Batch:
             steps = self.times.steps_within(len(self.members), self.offset + self.pace * self.step, seconds)
             return steps if steps < limit else limit
         low, high = 0, limit
-        while low < high:
+        while low < high:  # bisection: the answer is within [low, high]
             middle = (low + high + 1) // 2
-            low, high = (middle, high) if self.seconds(middle) <= seconds else (low, middle - 1)
+            if self.seconds(middle) <= seconds:
+                low = middle
+            else:
+                high = middle - 1
         return low
 
     def steps_to_end(self, count: int = 1) -> int:
@@ -224,7 +229,7 @@ class Batch:
         heapq.heappush(self.ends, (step + steps, order))
 
     def leave(self, sequence: Sequence) -> int:
-        """A member leaves; the pages it has taken since it joined."""
+        """A member leaves; returns the pages that it has taken since it joined."""
         members, base = self.members, sequence.base
         del members[sequence.order]
         if self.joiners:
@@ -243,7 +248,8 @@ class Batch:
         return -(-(base + sequence.grown(self.step)) // page) - -(-base // page)
 
     def first_gaps(self, first_s: float) -> int:
-        """Count the gap between tokens of those who joined before steps of which the first ended then; how many."""
+        """Count the gaps of members who joined since the last step, whose next token came at `first_s`; returns how
+        many there are."""
         joiners, gap = self.joiners, self.tally.gap
         joined = len(joiners)
         for token_s in joiners.values():
@@ -253,7 +259,7 @@ class Batch:
 
 
 def verify_steps(tokens: int, draft: int, acceptance: Acceptance, seed: int, number: int) -> tuple[int, int]:
-    """Steps until at least `tokens` tokens are out, and the tokens those steps yield (the last may overshoot)."""
+    """Verify steps until at least `tokens` tokens are out, and the tokens that they yield (the last may overshoot)."""
     if isinstance(acceptance, tuple) and len(acceptance) == 1:
         acceptance = acceptance[0]
     if draft == 0 or acceptance == 0:
@@ -269,6 +275,7 @@ def verify_steps(tokens: int, draft: int, acceptance: Acceptance, seed: int, num
             done += 1 + bisect_right(wrong, draw())
             steps += 1
         return steps, done
+    # accepted drafts of a step are geometric: inverted from a uniform number
     scale = 1 / math.log(acceptance)
     while done < tokens:
         done += 1 + min(draft, int(math.log(1.0 - draw()) * scale))

@@ -1,5 +1,4 @@
-"""Replicas of a planned deployment: the planner's step times, its memory and its engine's habits, as a simulator's
-pool."""
+"""A planned deployment as a simulator's pool: the planner's step times, its memory and its engine's scheduling."""
 
 from typing import Any
 
@@ -18,8 +17,8 @@ from dragonscale.simulation.fleet import Pool, Scheduler
 def scheduler_of(
     engine: Engine, data: int = 1, draft: int = 0, acceptance: Acceptance = 0.0, stages: int = 1
 ) -> Scheduler:
-    """The scheduler of an engine; `data` ranks each have its sequences and tokens, and of a pipeline's `stages` each
-    has a part of the batch under way, with a token budget of its own."""
+    """The scheduler of an engine; each of `data` ranks has its sequences and tokens, and each of a pipeline's `stages`
+    a part of the running batch with a token budget of its own."""
     return Scheduler(
         kind=engine.scheduling.scheduler,
         sequences=engine.scheduling.max_sequences * data,
@@ -38,16 +37,15 @@ def scheduler_of(
 
 
 def cache_tokens(deployment: Deployment, longest: int) -> int:
-    """Tokens that the cache of one replica holds. A state of fixed size counts as so many tokens of the longest
-    request."""
-    room: Capacity = capacity(deployment)
-    if not bool(numpy.all(room.fits)):
-        missing = first_number(-room.cache) / 1e9
+    """Tokens that the cache of one replica holds; a state of fixed size counts as tokens of the longest request."""
+    memory: Capacity = capacity(deployment)
+    if not bool(numpy.all(memory.fits)):
+        missing = first_number(-memory.cache) / 1e9
         raise Infeasible(
             f"{deployment.model.name} does not fit on {deployment.piece} as {deployment.plan}: {missing:.1f} GB a "
             "chip are missing."
         )
-    sequences = first_number(room.cache / room.sequence(float(longest)))
+    sequences = first_number(memory.cache / memory.sequence(float(longest)))
     return int(sequences * longest)
 
 

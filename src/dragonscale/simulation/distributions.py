@@ -1,12 +1,13 @@
-"""When requests come, if they do not wait for outputs (open loop), and how long prompts and outputs are.
+"""Arrival processes of requests that do not wait for outputs (open loop), and distributions of prompt and output
+lengths.
 
 - `Poisson`: independent arrivals at a rate.
 - `Gamma`: the same rate with gaps of another coefficient of variation; above 1 is bursty, below 1 is even.
 - `Diurnal`: Poisson whose rate swings as a sine by `swing` around its mean, once a `period_s` (thinned from the peak).
-- `Profile`: a rate that is given over time, again and again, with gaps of some coefficient of variation in it.
+- `Profile`: a rate that is given over time, repeated, with gaps of some coefficient of variation.
 - `AtOnce`: everything at time 0, as offline work.
 
-Times and lengths are endless streams, drawn in blocks of a few thousand, so that drawing costs next to nothing and
+Times and lengths are endless streams, drawn in chunks of a few thousand, so that drawing costs next to nothing and
 memory does not depend on how many are drawn.
 
 >>> import itertools, numpy
@@ -26,6 +27,7 @@ from numpy.random import Generator
 from dragonscale.errors import InputError
 
 CHUNK = 4096
+"""Numbers that are drawn in one call."""
 
 
 class Arrivals(Protocol):
@@ -44,12 +46,14 @@ class Lengths(Protocol):
         ...
 
 
-def _endless(block: Callable[[], numpy.ndarray]) -> Iterator[Any]:
+def _endless(draw: Callable[[], numpy.ndarray]) -> Iterator[Any]:
+    """The numbers of one chunk after another."""
     while True:
-        yield from block().tolist()
+        yield from draw().tolist()
 
 
 def _summed(gaps: Callable[[], numpy.ndarray]) -> Iterator[numpy.ndarray]:
+    """Chunks of arrival times from chunks of gaps."""
     now = 0.0
     while True:
         times = now + numpy.cumsum(gaps())
@@ -82,7 +86,7 @@ class Poisson:
 
 @dataclass(frozen=True)
 class Gamma:
-    """Gaps of gamma distribution with this coefficient of variation."""
+    """Gaps of a gamma distribution with this coefficient of variation."""
 
     rate: float
     cv: float
@@ -99,7 +103,7 @@ class Gamma:
 
 @dataclass(frozen=True)
 class Diurnal:
-    """A mean `rate` that swings by a share `swing` of itself, with a period of a day or another."""
+    """A mean `rate` that swings by a fraction `swing` of itself, with a period of a day or another."""
 
     rate: float
     swing: float = 0.5
@@ -112,6 +116,7 @@ class Diurnal:
 
     def times(self, random: Generator) -> Iterator[float]:
         peak, turn = 1 + self.swing, 2 * math.pi / self.period_s
+        # thinning: draw at the peak rate, and keep each arrival with the current rate over the peak
         for times in _summed(lambda: random.exponential(1 / (self.rate * peak), CHUNK)):
             chance = (1 + self.swing * numpy.sin(turn * times)) / peak
             yield from times[random.random(CHUNK) < chance].tolist()
@@ -119,8 +124,10 @@ class Diurnal:
 
 @dataclass(frozen=True)
 class Profile:
-    """A mean `rate` that is so many times `parts` (their mean is 1), each for `every_s`, over and over; gaps are gamma
-    with a coefficient of variation `cv` in a time that runs as fast as the rate."""
+    """A mean `rate` times each of `parts` (whose mean counts as 1) for `every_s`, repeated.
+
+    Gaps are gamma with a coefficient of variation `cv`, in a time that runs as fast as the rate.
+    """
 
     rate: float
     parts: tuple[float, ...]
@@ -136,6 +143,7 @@ class Profile:
         parts, shape = numpy.array(self.parts) / numpy.mean(self.parts), self.cv**-2
         ends = numpy.concatenate([[0.0], numpy.cumsum(parts)])
         around, marks = float(ends[-1]), numpy.arange(len(ends)) * self.every_s
+        # arrivals in operational time (at rate 1), mapped back through the cumulative rate
         for work in _summed(lambda: random.gamma(shape, 1 / (self.rate * self.every_s * shape), CHUNK)):
             rounds, rest = numpy.divmod(work, around)
             yield from (rounds * marks[-1] + numpy.interp(rest, ends, marks)).tolist()
@@ -151,7 +159,7 @@ class AtOnce:
 
 @dataclass(frozen=True)
 class Fixed:
-    """Always the same."""
+    """Always the same length."""
 
     tokens: int
 
@@ -164,7 +172,7 @@ class Fixed:
 
 @dataclass(frozen=True)
 class Longer:
-    """So many tokens `more` than others draw."""
+    """Lengths of another distribution plus `more` tokens."""
 
     lengths: Lengths
     more: int
@@ -175,8 +183,10 @@ class Longer:
 
 @dataclass(frozen=True)
 class Uniform:
-    """Every length from `least` to `most` is as likely. vLLM's benchmark with `--random-range-ratio r` of the older
-    kind draws from r * L to L: `Uniform.below(L, r)`."""
+    """Every length from `least` to `most` is equally likely.
+
+    vLLM's benchmark with the older `--random-range-ratio r` draws from r * L to L: `Uniform.below(L, r)`.
+    """
 
     least: int
     most: int
@@ -197,7 +207,7 @@ class Uniform:
 
 @dataclass(frozen=True)
 class Lognormal:
-    """Lognormal with this mean and coefficient of variation, no longer than `most`."""
+    """Lognormal with this mean and coefficient of variation, truncated at `most`."""
 
     mean: float
     cv: float
@@ -210,6 +220,6 @@ class Lognormal:
 
     def draw(self, random: Generator) -> Iterator[int]:
         variance = numpy.log1p(self.cv**2)
-        middle, spread = numpy.log(self.mean) - variance / 2, numpy.sqrt(variance)
+        middle, spread = numpy.log(self.mean) - variance / 2, numpy.sqrt(variance)  # of the logarithm
         lengths = lambda: numpy.rint(random.lognormal(middle, spread, CHUNK))  # noqa: E731
         return _endless(lambda: numpy.clip(lengths(), 1, self.most).astype(int))

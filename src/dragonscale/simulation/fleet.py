@@ -3,8 +3,6 @@
 One pool does everything, unless the fleet has a `prefill` pool: then prompts are prefilled there and their caches are
 sent to the main pool, which decodes (disaggregation).
 
-Engines: in which order an iteration takes prompts and decoding sequences.
-
 All engines but `static` are one scheduler with two switches. *Chunked*: may a prompt be cut to fill an iteration's
 token budget, or is it prefilled whole? *Mixed*: do decoding sequences get their token in the same iteration as prompts,
 or do they wait?
@@ -36,17 +34,20 @@ RESERVES = ("prompt", "whole")
 class Scheduler:
     """How one replica schedules.
 
-    `sequences` and `tokens` cap an iteration of all `ranks` together; a prompt lies on one of them, so that no chunk is
-    larger than a rank's part of what decoding sequences leave. Pages are taken for the prompt at admission and one by
-    one afterwards, or (`reserve="whole"`) for prompt and output at once, which never preempts. `watermark` is the share
-    of pages that an admission must leave free (vLLM's block manager: 0.01); with `page_each` it is a page for each
-    sequence that runs. `draft` tokens are proposed to every
-    sequence in each step and each is accepted with probability `acceptance`, given those before it (by position where
-    it is several). While an iteration runs, `ahead` more are settled already (asynchronous scheduling: 1), so a request
-    that comes meanwhile waits for them too; and new requests are looked for every `poll` iterations only. An idle
-    engine takes them at once. With `chunk` iterations are compiled for a few sizes of chunks of prompts, powers of two
-    of it up to `tokens`, beside those that decode (`dragonscale.serving.engine.chunk_shapes`). A static batch starts
-    when it is full or its oldest member has waited `patience_s`."""
+    `sequences` and `tokens` cap an iteration of all `ranks` together; a prompt runs on one of them, so no chunk is
+    larger than a rank's share of what decoding sequences leave. Pages are taken for the prompt at admission and one by
+    one afterwards, or (`reserve="whole"`) for prompt and output at once, which never preempts. `watermark` is the
+    fraction of pages that an admission must leave free (vLLM's block manager: 0.01); with `page_each` it is a page for
+    each running sequence.
+
+    `draft` tokens are proposed to every sequence in each step, and each is accepted with probability `acceptance` given
+    those before it (by position if there are several). While an iteration runs, `ahead` more are scheduled already
+    (asynchronous scheduling: 1), so a request that arrives meanwhile waits for them too; and new requests are looked
+    for only every `poll` iterations. An idle engine admits them at once. With `chunk`, iterations are compiled for a
+    few chunk sizes, powers of two times it up to `tokens`, beside decoding sequences
+    (`dragonscale.serving.engine.chunk_shapes`). A static batch starts when it is full or its oldest member has waited
+    `patience_s`.
+    """
 
     kind: str = "chunked"
     sequences: int = 256
@@ -87,11 +88,13 @@ class Scheduler:
     @property
     def beside(self) -> bool:
         """Whether decoding goes on beside prompts."""
-        return self.kind == "chunked" if self.mixed is None else self.mixed
+        if self.mixed is None:
+            return self.kind == "chunked"
+        return self.mixed
 
     @property
     def queries(self) -> int:
-        """Tokens a step puts through the model for each decoding sequence."""
+        """Tokens that a step puts through the model for each decoding sequence."""
         return self.draft + 1
 
 
@@ -107,10 +110,12 @@ DAY_S = 86400.0
 
 @dataclass(frozen=True)
 class Autoscale:
-    """Keep what `on` names near `target`, between `least` and `most` replicas: requests on each replica, those that
-    queue there, the used part of its cache, or the mean time to the first token. With a `schedule` of (second of a
-    day, replicas) the clock decides. A new replica serves `startup_s` after it is asked for; one that is let go, which
-    all looks of `hold_s` have to agree to, finishes what it has."""
+    """Keep the signal `on` near `target`, with `least` to `most` replicas.
+
+    Signals are requests on each replica, those that queue there, the used fraction of its cache, or the mean time to
+    first token. With a `schedule` of (second of a day, replicas) the clock decides. A new replica serves `startup_s`
+    after it is asked for; one is let go if all looks of `hold_s` agree, and finishes what it has.
+    """
 
     least: int
     most: int
@@ -145,15 +150,21 @@ class Autoscale:
         >>> Autoscale(1, 9, 1.0, schedule=((8 * 3600.0, 9), (20 * 3600.0, 2))).planned(3600.0)
         2
         """
-        later = [count for at, count in sorted(self.schedule) if at <= now % DAY_S]
-        return later[-1] if later else sorted(self.schedule)[-1][1]
+        schedule = sorted(self.schedule)
+        replicas = schedule[-1][1]
+        for start, count in schedule:
+            if start <= now % DAY_S:
+                replicas = count
+        return replicas
 
 
 @dataclass(frozen=True)
 class CacheTier:
-    """Where prefixes are kept behind a replica's cache: so many tokens, loaded back at `tokens_per_s`. What falls out
-    of one tier goes to the next. A `shared` one is a store of all replicas of the pool, which each new block is written
-    to at once, as Mooncake's store and LMCache's remote backends are."""
+    """Where prefixes are kept behind a replica's cache: its tokens, loaded back at `tokens_per_s`.
+
+    What falls out of one tier goes to the next. A `shared` one is a store of all replicas of the pool, to which each
+    new block is written at once, like Mooncake's store and LMCache's remote backends.
+    """
 
     tokens: int
     tokens_per_s: float
@@ -166,11 +177,14 @@ class CacheTier:
 
 @dataclass(frozen=True)
 class Pool:
-    """Equal replicas. `kv_tokens` is what the cache of one replica holds. With `share_prefixes` leading blocks of
-    prompts are kept and reused; what falls out of the cache goes to the `tiers` behind it. Requests of more than `upto`
-    tokens (prompt and output; 0: any) go elsewhere, as do those of classes of traffic that are not among its `kinds`
-    (none: all are). An image takes `image_s` before the prompt it is in. Of the requests' LoRA adapters `adapters` are
-    in memory at a time (0: they have none), and one takes `adapter_s` to load."""
+    """Equal replicas.
+
+    `kv_tokens` is the cache of one replica. With `share_prefixes` leading blocks of prompts are kept and reused; what
+    falls out of the cache goes to the `tiers` behind it. Requests of more than `upto` tokens (prompt and output; 0:
+    any) go elsewhere, as do those of classes of traffic that are not among its `kinds` (none: all are). An image takes
+    `image_s` before the prompt it is in. At most `adapters` LoRA adapters are in memory at a time (0: requests have
+    none), and one takes `adapter_s` to load.
+    """
 
     times: StepTimes
     kv_tokens: int
@@ -189,8 +203,8 @@ class Pool:
     def __post_init__(self) -> None:
         if self.router not in ROUTERS:
             raise unknown("router", self.router, ROUTERS)
-        empty = self.autoscale is not None and self.autoscale.least == 0
-        if self.replicas < (0 if empty else 1):
+        may_be_empty = self.autoscale is not None and self.autoscale.least == 0
+        if self.replicas < 1 - may_be_empty:
             raise InputError(
                 f"A pool has {self.replicas} replicas; it needs at least 1, or autoscaling from 0 (--autoscale "
                 "0..4,target=24)."
@@ -217,9 +231,11 @@ class Pool:
 
 @dataclass(frozen=True)
 class Failure:
-    """Replica number `replica` of a pool dies at `at_s` and is back `for_s` later (never, if infinite). Its requests go
-    back to the router with the tokens they already have. With `notice_s` it is told at `at_s`, takes no more requests
-    and dies so much later: a drain, or a spot machine that is taken back."""
+    """Replica number `replica` of a pool dies at `at_s` and is back `for_s` later (never, if infinite).
+
+    Its requests go back to the router with the tokens they already have. With `notice_s` it is notified at `at_s`,
+    takes no more requests and dies so much later: a drain, or a spot machine that is reclaimed.
+    """
 
     replica: int
     at_s: float
@@ -238,8 +254,8 @@ class Failure:
 
 @dataclass(frozen=True)
 class Faults:
-    """Every replica dies by chance, `mtbf_s` after it came up on average (exponential), told `notice_s` before, and is
-    back `for_s` later."""
+    """Random failures: every replica dies `mtbf_s` after it came up on average (exponential), notified `notice_s`
+    before, and is back `for_s` later."""
 
     mtbf_s: float
     for_s: float = 600.0
@@ -252,12 +268,14 @@ class Faults:
 
 @dataclass(frozen=True)
 class Fleet:
-    """What serves. `overhead_s` passes between a request's arrival and its engine's knowing of it (network,
-    tokenizer); no more than `queue_limit` requests may wait in the fleet, others are refused, as are those of more
-    than `context` tokens, the model's, or of more than `served_length`, the engine's own limit (`--max-model-len`).
-    Beside the main pool there may be `others`, of other chips, engines or models: a request goes to one of the pools
-    that take it, of those with the least `upto`; where these are several, one router, the main pool's, chooses among
-    the replicas of all of them."""
+    """What serves.
+
+    `overhead_s` passes between a request's arrival and its arrival in an engine (network, tokenizer). No more than
+    `queue_limit` requests may wait in the fleet, others are refused, as are those of more than `context` tokens, the
+    model's, or of more than `served_length`, the engine's own limit (`--max-model-len`). Beside the main pool there may
+    be `others`, of other chips, engines or models: a request goes to one of the pools that take it, of those with the
+    smallest `upto`; if these are several, one router, the main pool's, chooses among the replicas of all of them.
+    """
 
     pool: Pool
     prefill: Pool | None = None
@@ -276,7 +294,9 @@ class Fleet:
             pool = self.prefill if failure.pool == "prefill" else self.pool
             if pool is None:
                 raise InputError("A failure names the prefill pool of a fleet that has none.")
-            count = pool.replicas + (sum(one.replicas for one in self.others) if failure.pool == "serve" else 0)
+            count = pool.replicas
+            if failure.pool == "serve":
+                count += sum(other.replicas for other in self.others)
             if failure.replica >= count:
                 raise InputError(
                     f"A failure names replica {failure.replica} of a pool whose {count} are numbered from 0."

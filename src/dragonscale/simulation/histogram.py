@@ -1,10 +1,10 @@
 """Distributions of unbounded streams in bounded memory, with confidence intervals.
 
-Values fall into buckets whose bounds grow by one percent, so a percentile is right to half a percent and a mean is
-exact. Waiting times of neighbouring requests resemble each other, so the error of a mean cannot be read from their
-spread. The stream is therefore cut into 16 to 32 batches of equal weight (when there are 32 they are joined in pairs);
-batches are nearly independent, and the spread of their means and percentiles gives the intervals (batch means,
-Student's t, 95%). A percentile's interval is centred on the whole stream's value.
+Values fall into buckets whose bounds grow by one percent, so a percentile is within half a percent and a mean is exact.
+Waiting times of neighbouring requests are correlated, so the error of a mean does not follow from their variance.
+The stream is therefore cut into 16 to 32 batches of equal weight (at 32 they are joined in pairs); batches are nearly
+independent, and the variance of their means and percentiles gives the intervals (batch means, Student's t, 95%). A
+percentile's interval is centred on the whole stream's value.
 
 >>> times = Histogram()
 >>> for value in (1.0, 2.0, 3.0, 4.0):
@@ -22,12 +22,12 @@ import numpy
 
 WIDTH = 0.01
 """Relative width of a bucket."""
-MOST = 32
-"""Batches at most; after joining, half as many."""
+MAX_BATCHES = 32
+"""Most batches; after joining, half as many."""
 FRESH = 8192
-"""Numbers (values and their weights) that are kept until they are counted together."""
+"""Numbers (values and their weights) that are buffered until they are counted together."""
 _SCALE = 1 / math.log1p(WIDTH)
-_ZERO = -(10**9)
+_ZERO = -(10**9)  # the bucket of values that are not positive
 _Z = 1.959963984540054
 """Standard normal quantile for a two-sided 95% interval."""
 
@@ -51,46 +51,50 @@ def student_t(freedom: int) -> float:
 
 
 def columns(rows: list[float], count: int) -> numpy.ndarray:
-    """The columns of rows that were kept one number after another, which are forgotten. (NumPy itself takes a third
-    longer to read a list.)"""
-    found = numpy.frombuffer(struct.pack(f"{len(rows)}d", *rows)).reshape(-1, count).T
+    """The columns of rows that were buffered as one flat list, (count, rows); the list is emptied.
+
+    (NumPy itself takes a third longer to read a list.)
+    """
+    table = numpy.frombuffer(struct.pack(f"{len(rows)}d", *rows)).reshape(-1, count).T
     rows.clear()
-    return found
+    return table
 
 
 def _quantile(counts: dict[int, float], weight: float, share: float) -> float:
-    """Middle of the bucket in which a share of the weight lies at or below."""
+    """The middle of the bucket at or below which a fraction of the weight lies."""
     need = share * weight * (1 - 1e-12)
-    seen = 0.0
+    below = 0.0
     bucket = _ZERO
     for bucket in sorted(counts):
-        seen += counts[bucket]
-        if seen >= need:
+        below += counts[bucket]
+        if below >= need:
             break
-    return 0.0 if bucket == _ZERO else math.exp((bucket + 0.5) / _SCALE)
+    if bucket == _ZERO:
+        return 0.0
+    return math.exp((bucket + 0.5) / _SCALE)
 
 
 def _by_bucket(buckets: numpy.ndarray, weights: numpy.ndarray) -> Iterator[tuple[int, float]]:
     """The weight in each bucket, in order."""
     least = int(buckets.min())
     if least == _ZERO:
-        found, places = numpy.unique(buckets, return_inverse=True)
-        return zip(found.tolist(), numpy.bincount(places, weights).tolist(), strict=True)
-    places = buckets - least  # few and near each other: no need to sort
-    found = numpy.flatnonzero(numpy.bincount(places))
-    return zip((found + least).tolist(), numpy.bincount(places, weights)[found].tolist(), strict=True)
+        used, places = numpy.unique(buckets, return_inverse=True)
+        return zip(used.tolist(), numpy.bincount(places, weights).tolist(), strict=True)
+    places = buckets - least  # a narrow range: counting is faster than sorting
+    used = numpy.flatnonzero(numpy.bincount(places))
+    return zip((used + least).tolist(), numpy.bincount(places, weights)[used].tolist(), strict=True)
 
 
-def _joined(one: Batch, other: Batch) -> Batch:
-    counts = dict(one[2])
-    for bucket, weight in other[2].items():
+def _joined(first: Batch, second: Batch) -> Batch:
+    counts = dict(first[2])
+    for bucket, weight in second[2].items():
         counts[bucket] = counts.get(bucket, 0) + weight
-    return one[0] + other[0], one[1] + other[1], counts
+    return first[0] + second[0], first[1] + second[1], counts
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value and its 95% interval; without enough batches the interval is the value's own and `known` is false."""
+    """A value and its 95% interval; without enough batches the interval is the value itself and `known` is False."""
 
     value: float
     low: float
@@ -116,7 +120,7 @@ class Histogram:
     """Add values; ask for the mean, percentiles and their intervals."""
 
     def __init__(self) -> None:
-        self.fresh: list[float] = []  # a value, its weight; the next … that are not counted yet
+        self.fresh: list[float] = []  # buffered pairs of a value and its weight
         self._batches: list[Batch] = []
         self._size = 1.0
         self._weight = self._sum = 0.0
@@ -124,32 +128,33 @@ class Histogram:
         self.least, self.most = math.inf, -math.inf
 
     def add(self, value: float, weight: float = 1) -> None:
-        """One value, or several of the same."""
+        """Add a value with a weight."""
         self.fresh += (value, weight)
         if len(self.fresh) >= FRESH:
             self.settle()
 
     def settle(self) -> None:
-        """Put what was added since the last time into buckets."""
+        """Put what is buffered into buckets."""
         if self.fresh:
             self.add_all(*columns(self.fresh, 2))
 
     def add_all(self, values: numpy.ndarray, weights: numpy.ndarray) -> None:
-        """Many values, a batch after the other."""
+        """Add many values with their weights, (values,), cut into batches of equal weight."""
         if not len(values):
             return
         self.least, self.most = min(self.least, float(values.min())), max(self.most, float(values.max()))
         logs = numpy.log(values, out=numpy.zeros_like(values), where=values > 0)
         buckets = numpy.where(values > 0, numpy.floor(logs * _SCALE), _ZERO).astype(int)
-        seen, begin = numpy.cumsum(weights), 0
+        total_weight, begin = numpy.cumsum(weights), 0
         while begin < len(values):
-            before = seen[begin - 1] if begin else 0.0
-            end = int(numpy.searchsorted(seen, before + self._size - self._weight)) + 1  # the one that fills the batch
-            own = slice(begin, end)
-            for bucket, weight in _by_bucket(buckets[own], weights[own]):
+            before = total_weight[begin - 1] if begin else 0.0
+            # up to and including the value that fills the batch
+            end = int(numpy.searchsorted(total_weight, before + self._size - self._weight)) + 1
+            batch = slice(begin, end)
+            for bucket, weight in _by_bucket(buckets[batch], weights[batch]):
                 self._counts[bucket] = self._counts.get(bucket, 0) + weight
-            self._weight += float(weights[own].sum())
-            self._sum += float(values[own] @ weights[own])
+            self._weight += float(weights[batch].sum())
+            self._sum += float(values[batch] @ weights[batch])
             if self._weight >= self._size:
                 self._close()
             begin = end
@@ -158,8 +163,8 @@ class Histogram:
         batches = self._batches
         batches.append((self._weight, self._sum, self._counts))
         self._counts, self._weight, self._sum = {}, 0.0, 0.0
-        if len(batches) == MOST:
-            self._batches = [_joined(batches[i], batches[i + 1]) for i in range(0, MOST, 2)]
+        if len(batches) == MAX_BATCHES:
+            self._batches = [_joined(batches[i], batches[i + 1]) for i in range(0, MAX_BATCHES, 2)]
             self._size = sum(batch[0] for batch in self._batches) / len(self._batches)
 
     @property
@@ -179,28 +184,31 @@ class Histogram:
 
     @property
     def mean(self) -> float:
-        """Exact mean, 0 of nothing."""
+        """The exact mean; 0 if there are no values."""
         weight, total, _ = self.whole
         return total / weight if weight else 0.0
 
     def percentile(self, share: float) -> float:
-        """The value that a share of the stream does not exceed."""
+        """The value that a fraction of the stream does not exceed."""
         weight, _, counts = self.whole
-        return min(max(_quantile(counts, weight, share), self.least), self.most) if weight else 0.0
+        if not weight:
+            return 0.0
+        return min(max(_quantile(counts, weight, share), self.least), self.most)
 
     def curve(self) -> list[tuple[float, float]]:
-        """The distribution function: upper bounds of buckets, and the share of the stream below each."""
+        """The distribution function: upper bounds of buckets, and the fraction of the stream below each."""
         weight, _, counts = self.whole
-        points, seen = [], 0.0
+        points, below = [], 0.0
         for bucket in sorted(counts):
-            seen += counts[bucket]
-            points.append((0.0 if bucket == _ZERO else math.exp((bucket + 1) / _SCALE), seen / weight))
+            below += counts[bucket]
+            points.append((0.0 if bucket == _ZERO else math.exp((bucket + 1) / _SCALE), below / weight))
         return points
 
     def _estimate(self, value: float, of_batches: list[float]) -> Estimate:
         count = len(of_batches)
-        if count < MOST // 2:
+        if count < MAX_BATCHES // 2:
             return Estimate(value, value, value, False)
+        # Student's t with the variance of the batches' values
         middle = sum(of_batches) / count
         spread = math.sqrt(sum((each - middle) ** 2 for each in of_batches) / (count - 1) / count)
         reach = student_t(count - 1) * spread
@@ -215,5 +223,5 @@ class Histogram:
             for share in (0.5, 0.9, 0.95, 0.99)
         )
         mean = self._estimate(self.mean, [b[1] / b[0] for b in whole])
-        least, most = (self.least, self.most) if self.count else (0.0, 0.0)
-        return Summary(round(self.count), mean, p50, p90, p95, p99, least, most)
+        smallest, largest = (self.least, self.most) if self.count else (0.0, 0.0)
+        return Summary(round(self.count), mean, p50, p90, p95, p99, smallest, largest)

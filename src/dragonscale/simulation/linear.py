@@ -1,8 +1,8 @@
-"""Step times that are linear in what an iteration does: a roofline in four numbers, for tests, benchmarks and first
-looks.
+"""Step times that are linear in what an iteration does: a roofline in a few numbers, for tests, benchmarks and rough
+estimates.
 
-An iteration takes `fixed_s` (weights, launches) and so much for every decoding sequence, for every cached token they
-read, and for every prompt token. A run of steps has a closed form, since the cache grows by one token a sequence and
+An iteration takes `fixed_s` (weights, launches) plus a time for every decoding sequence, for every cached token they
+read, and for every prompt token. A run of steps has a closed form, since the cache grows by one token per sequence and
 step: fixed and cached terms sum to n * (a + c * (cached + decodes * (n - 1) / 2)).
 
 >>> times = LinearTimes(0.02, 1e-5, 1e-8, 5e-5)
@@ -41,11 +41,11 @@ class LinearTimes:
         return steps * first + self.cached_s * decodes * (steps * (steps - 1) // 2)
 
     def steps_within(self, decodes: int, cached: float, seconds: float, queries: int = 1) -> int:
-        """The most iterations that end within a time: the root of a parabola, set right by a step if
-        rounding wants it."""
+        """The most iterations that end within a time."""
         first = self.fixed_s + self.decode_s * decodes * queries + self.cached_s * cached
         grow = self.cached_s * decodes
         line = first - grow / 2
+        # n·line + grow·n²/2 = seconds, solved for n; rounding may be off by one either way
         root = seconds / line if grow == 0 else (math.sqrt(line * line + 2 * grow * seconds) - line) / grow
         steps = max(int(root), 0)
         while self.run(decodes, cached, steps + 1, queries) <= seconds:

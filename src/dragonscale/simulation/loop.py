@@ -1,4 +1,4 @@
-"""The event loop: requests arrive, are routed, served, sent on, retried; replicas die, return, come and go."""
+"""The event loop: requests arrive, are routed, served, sent on and retried; replicas fail, return and are scaled."""
 
 import heapq
 import random
@@ -31,7 +31,8 @@ SERIES = ("up", "busy", "running", "waiting", "pages")
 
 
 def send(router: Router, replicas: list[Replica], sequence: Sequence, now: float) -> None:
-    """Give a request to a replica; one whose session was under way before the run finds there what it said."""
+    """Give a request to a replica; if its session was running before the run, its earlier tokens are in the cache
+    there."""
     request = sequence.request
     replica = router.choose(replicas, request, sequence.context, now)
     if request.warm and not sequence.ready and not sequence.retries:
@@ -45,7 +46,7 @@ class Group:
     def __init__(self, pool: Pool, shared: Shared, first_index: int, prefills: bool, name: str = "serve") -> None:
         self.pool, self.shared, self.prefills, self.name = pool, shared, prefills, name
         self.limit = pool.upto or inf
-        self.up_s = 0.0  # of replicas that are gone
+        self.up_s = 0.0  # seconds that replicas which are gone were up
         self.router, self.longest = Router(pool.router), pool.longest
         self.parked: list[Sequence] = []
         self.replicas = [Replica(first_index + i, pool, shared, prefills) for i in range(pool.replicas)]
@@ -162,16 +163,16 @@ class Simulation:
         self.chance = random.Random(options.seed)
         for _, replica in self.places:
             self._doom(replica, 0.0)
-        for place, group in enumerate(self.groups):
+        for group_index, group in enumerate(self.groups):
             if group.pool.autoscale:
-                self._tick(group.pool.autoscale.every_s, place)
+                self._tick(group.pool.autoscale.every_s, group_index)
 
     def _push(self, time: float, kind: int, index: int, key: float = 0, what: Any = None) -> None:
         heapq.heappush(self.shared.heap, (time, kind, index, key, what))
 
-    def _tick(self, time: float, place: int) -> None:
+    def _tick(self, time: float, group_index: int) -> None:
         self.ticks += 1
-        self._push(time, SCALE, place)
+        self._push(time, SCALE, group_index)
 
     def _return(self, time: float, index: int, started: int) -> None:
         self.returns += 1
@@ -213,7 +214,8 @@ class Simulation:
                 if key:
                     self._pull()
                 self._arrive(what, now)
-                if self.tally.arrived == self.total:  # what sessions would have asked later
+                # the run has all its requests: drop those that sessions would have sent later
+                if self.tally.arrived == self.total:
                     heap[:] = [event for event in heap if event[1] != ARRIVE]
                     heapq.heapify(heap)
             elif kind == WAKE:
@@ -224,7 +226,8 @@ class Simulation:
                 self._fail(now, index, key, *what)
             elif kind == CHANCE:
                 self.ticks -= 1
-                if len(heap) > self.ticks + self.returns:  # requests are served, or still to come
+                # a run ends when only looks, random failures and returns are left
+                if len(heap) > self.ticks + self.returns:
                     self._fail(now, index, key, *what)
             elif kind == RETURN:
                 group, replica = self.places[index]
@@ -232,10 +235,10 @@ class Simulation:
                 group.starting -= key
                 group.open(replica, now)
                 self._doom(replica, now)
-                if self.chooses:  # whoever waits for another pool's may come here too
-                    parked = [sequence for one in self.serving for sequence in one.parked]
-                    for one in self.serving:
-                        one.parked = []
+                if self.chooses:  # requests that wait for another pool may be served here too
+                    parked = [sequence for group in self.serving for sequence in group.parked]
+                    for group in self.serving:
+                        group.parked = []
                     for sequence in parked:
                         self._route(sequence, now)
             elif kind == SCALE:
@@ -384,14 +387,14 @@ class Simulation:
         if for_s < inf and not replica.draining:
             self._return(now + for_s, index, 0)
 
-    def _scale(self, place: int, now: float) -> None:
-        group = self.groups[place]
+    def _scale(self, group_index: int, now: float) -> None:
+        group = self.groups[group_index]
         rule = group.pool.autoscale
         assert rule is not None
         self._adjust(group, now)
         self.ticks -= 1
         if len(self.shared.heap) > self.ticks:  # something else is still to happen
-            self._tick(now + rule.every_s, place)
+            self._tick(now + rule.every_s, group_index)
 
     def _adjust(self, group: Group, now: float) -> None:
         """Ask for replicas, or let some go, as the pool's rule says now."""

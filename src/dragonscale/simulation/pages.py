@@ -1,12 +1,15 @@
-"""The paged cache of one replica, with shared prefixes and tiers behind it (host, SSD, a store of all replicas).
+"""The paged KV cache of one replica, with shared prefixes and tiers behind it (host, SSD, a store of all replicas).
 
-A page is private to a sequence, part of a block that sequences share, part of a block that nobody uses any more (kept
-in the hope that somebody will), or free. Blocks are named by themselves and all before them, so the radix tree of
-prefixes is a plain dictionary: a prompt's hits are the leading run of its blocks that are present. Whoever holds a
-block holds those before it, and releases the deepest first; so the least recently used unheld block is always a leaf,
-and eviction never cuts a path in the middle.
+A page is private to a sequence, part of a block that sequences share, part of an idle block (kept in case it is needed
+again), or free. Blocks are named by themselves and everything before them, so the radix tree of prefixes is a plain
+dictionary: a prompt's hits are the leading run of its blocks that are present. Whoever holds a block holds those before
+it, and releases the deepest first; so the least recently used idle block is always a leaf, and eviction never cuts a
+path in the middle.
 
 Only whole pages are shared: a block of 500 tokens shares 31 pages of 16.
+
+Invariants: `room` counts free pages and those of idle blocks; `idle_pages` never exceeds `room`; a block is in `refs`
+while it is present, with the number of sequences that use it, and in `idle` if that number is 0.
 """
 
 from collections import OrderedDict
@@ -17,7 +20,7 @@ from dragonscale.simulation.request import Sequence, SimulatedRequest
 
 
 class Tier:
-    """Blocks that are kept behind a cache, the least recently used first; what falls out goes to the tier `below`."""
+    """Blocks behind a cache, least recently used first; what falls out goes to the tier `below`."""
 
     def __init__(self, capacity: int, below: "Tier | None" = None, seconds: float = 0.0) -> None:
         self.capacity, self.below = capacity, below
@@ -26,7 +29,7 @@ class Tier:
         self.pages = 0
 
     def keep(self, name: Hashable, size: int) -> None:
-        """A block comes from above."""
+        """Take a block from above."""
         if name in self.blocks:
             self.blocks.move_to_end(name)
             return
@@ -42,7 +45,7 @@ class Tier:
 
 
 class AdapterSlots:
-    """LoRA adapters in memory: those in use, and the least recently used of the others first."""
+    """LoRA adapters in memory: those in use, and the others, least recently used first."""
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
@@ -50,11 +53,11 @@ class AdapterSlots:
         self.idle: OrderedDict[int, None] = OrderedDict()
 
     def fits(self, adapter: int) -> bool:
-        """Whether it is there, or one that nobody uses can give way."""
+        """Whether an adapter is loaded, or an unused one can make place for it."""
         return adapter < 0 or not self.slots or adapter in self.users or len(self.users) < self.slots
 
     def hold(self, adapter: int) -> bool:
-        """A request uses it; whether it has to be loaded."""
+        """A request starts to use an adapter; returns whether it has to be loaded."""
         if adapter < 0 or not self.slots:
             return False
         if adapter in self.users:
@@ -69,7 +72,7 @@ class AdapterSlots:
         return True
 
     def free(self, adapter: int) -> None:
-        """A request uses it no more."""
+        """A request stops using an adapter."""
         if adapter < 0 or not self.slots:
             return
         self.users[adapter] -= 1
@@ -79,8 +82,10 @@ class AdapterSlots:
 
 
 class Pages:
-    """Counts of pages, and the blocks that are kept. New blocks are written to the `store`, if there is one, at once;
-    what falls out goes to the first of the `tiers`."""
+    """Counts of pages, and the blocks that are present.
+
+    New blocks are written at once to the `store`, if there is one; evicted ones go to the first of the `tiers`.
+    """
 
     def __init__(
         self,
@@ -113,8 +118,11 @@ class Pages:
         return min(blocks * request.block_tokens, request.input_tokens) // self.page
 
     def names(self, request: SimulatedRequest, first: int, end: int) -> tuple[Hashable, ...]:
-        """Keys of a prompt's blocks `first` to before `end`; its last block, if cut short, is another block than the
-        whole one of that name, and the block of an adapter another than those of others."""
+        """Keys of a prompt's blocks `first` to before `end`.
+
+        The last block, if it is cut short, is another block than the whole one of that name, and a block computed with
+        an adapter another than those of other adapters.
+        """
         names, tokens = request.blocks[first:end], request.input_tokens
         whole = tokens // request.block_tokens  # leading blocks that are not cut short
         if request.adapter >= 0:
@@ -141,55 +149,55 @@ class Pages:
         if not self.sharing or not request.blocks:
             return 0, 0
         count = min(len(request.blocks), -(-request.input_tokens // request.block_tokens))
-        names, near = self.names(request, 0, count), 0
+        names, cached = self.names(request, 0, count), 0
         for name in names:
             if name not in self.refs:
                 break
-            near += 1
-        far = near
-        while self.tiers and far < count and self._behind(names[far]) is not None:
-            far += 1
-        return near, far
+            cached += 1
+        reusable = cached
+        while self.tiers and reusable < count and self._behind(names[reusable]) is not None:
+            reusable += 1
+        return cached, reusable
 
     def _behind(self, name: Hashable) -> Tier | None:
         """The first tier that has a block."""
         return next((tier for tier in self.tiers if name in tier.blocks), None)
 
-    def price(self, sequence: Sequence, tokens: int, near: int) -> int:
-        """Pages of room an admission takes: own ones for the rest of `tokens`, host blocks, unused blocks taken up."""
+    def price(self, sequence: Sequence, tokens: int, cached: int) -> int:
+        """Pages of room that an admission takes: private ones for the rest of `tokens`, and idle blocks taken up."""
         price = -(-tokens // self.page)
-        if near:
+        if cached:
             request = sequence.request
-            price -= self.until(request, near)
-            price += sum(map(self.idle.get, self.names(request, 0, near), repeat(0)))
+            price -= self.until(request, cached)
+            price += sum(map(self.idle.get, self.names(request, 0, cached), repeat(0)))
         return price
 
-    def admit(self, sequence: Sequence, tokens: int, near: int, far: int) -> float:
-        """Take pages for `tokens` tokens, sharing the leading `far` blocks, of which `near` are in the cache; the
-        seconds that the others take to load."""
-        if not far:
+    def admit(self, sequence: Sequence, tokens: int, cached: int, reusable: int) -> float:
+        """Take pages for `tokens` tokens, sharing the leading `reusable` blocks, of which `cached` are in the cache;
+        returns the seconds to load the others."""
+        if not reusable:
             sequence.held, sequence.private = 0, (pages := -(-tokens // self.page))
             self.room -= pages
             if self.idle_pages > self.room:
                 self.take(0)
             return 0.0
         request, seconds = sequence.request, 0.0
-        names = self.names(request, 0, far)
-        self._hold(names[:near], self.sizes(request, 0, near))
-        for name in names[near:]:
+        names = self.names(request, 0, reusable)
+        self._hold(names[:cached], self.sizes(request, 0, cached))
+        for name in names[cached:]:
             tier = self._behind(name)
             assert tier is not None
             size = tier.blocks[name]
             tier.blocks.move_to_end(name)
             self._hold((name,), [size])
             seconds += size * tier.seconds
-        sequence.held = far
-        sequence.private = -(-tokens // self.page) - self.until(request, far)
+        sequence.held = reusable
+        sequence.private = -(-tokens // self.page) - self.until(request, reusable)
         self.take(sequence.private)
         return seconds
 
     def remember(self, request: SimulatedRequest) -> None:
-        """The blocks that a prompt has from before the run are here, unused; the deepest are forgotten first."""
+        """The blocks that a prompt has from before the run become idle blocks; the deepest are evicted first."""
         if not self.sharing:
             return
         names, sizes = self.names(request, 0, request.warm), self.sizes(request, 0, request.warm)
@@ -203,7 +211,7 @@ class Pages:
         self.take(0)
 
     def take(self, pages: int) -> None:
-        """Give pages to a sequence, from unused blocks if need be."""
+        """Give pages to a sequence, evicting idle blocks if need be."""
         self.room -= pages
         while self.idle_pages > self.room:
             name, size = self.idle.popitem(last=False)
@@ -213,8 +221,10 @@ class Pages:
                 self.first.keep(name, size)
 
     def publish(self, sequence: Sequence, tokens: int) -> None:
-        """The first `tokens` tokens of a prompt are computed: its whole blocks can be shared from now on. Where another
-        sequence was faster, its block is used and the pages of the copy are given back."""
+        """The first `tokens` tokens of a prompt are computed: its whole blocks can be shared from now on.
+
+        If another sequence computed a block sooner, that block is used and the pages of the copy are freed.
+        """
         request, first = sequence.request, sequence.held
         if not self.sharing or first >= len(request.blocks):
             return
@@ -236,8 +246,8 @@ class Pages:
         sequence.held = end
 
     def release(self, sequence: Sequence, grown: int) -> None:
-        """A sequence leaves: its own pages, `grown` of them taken since it was admitted, are free, its
-        blocks unused."""
+        """A sequence leaves: its private pages are free, `grown` of them taken since it was admitted, and its blocks
+        have one user less."""
         request = sequence.request
         self.room += sequence.private + grown
         if self.adapters.slots:
@@ -247,7 +257,7 @@ class Pages:
         sequence.private = sequence.held = 0
 
     def _free(self, names: tuple[Hashable, ...], sizes: list[int]) -> None:
-        """A sequence uses these blocks no more; the deepest are forgotten first."""
+        """A sequence stops using these blocks; the deepest become the least recently used."""
         refs, idle, freed = self.refs, self.idle, 0
         for name, size in zip(reversed(names), reversed(sizes), strict=True):
             refs[name] = users = refs[name] - 1
@@ -259,16 +269,16 @@ class Pages:
         self.idle_pages += freed
 
     def _hold(self, names: tuple[Hashable, ...], sizes: list[int]) -> None:
-        """A sequence uses these blocks, of which some may be new and some unused until now."""
-        refs, idle, taken = self.refs, self.idle, 0
+        """A sequence starts to use these blocks, some of which may be new and some idle until now."""
+        refs, idle, pages = self.refs, self.idle, 0
         for name, size in zip(names, sizes, strict=True):
             users = refs.get(name)
             if users is None:
-                taken += size
+                pages += size
             elif not users:
                 del idle[name]
                 self.idle_pages -= size
-                taken += size
+                pages += size
             refs[name] = (users or 0) + 1
-        self.shared += taken
-        self.room -= taken
+        self.shared += pages
+        self.room -= pages

@@ -1,9 +1,9 @@
 """A run as a trace for Perfetto (ui.perfetto.dev) or chrome://tracing: the Chrome JSON event format.
 
 Every replica is a thread whose slices are its activities, with counters for its pages, batch and queue; requests are
-asynchronous slices from arrival to last token. The whole fleet has counters of its own over all of the run: replicas
-that are up and busy, requests that run and wait, the used part of all caches. The first `limit` events after `start_s`
-are kept, so a trace of any run can be opened.
+asynchronous slices from arrival to last token. The whole fleet has counters of its own over the run: replicas that are
+up and busy, requests that run and wait, the used fraction of all caches. The first `limit` events after `start_s` are
+kept, so that a trace of any run can be opened.
 """
 
 import json
@@ -14,8 +14,10 @@ from dragonscale.files import write_file
 from dragonscale.simulation.replica_state import ReplicaState
 from dragonscale.simulation.request import Sequence
 
-FLEET, REPLICAS, REQUESTS = 0, 1, 2
-"""Process numbers of the groups of tracks."""
+# Process numbers of the groups of tracks.
+FLEET = 0
+REPLICAS = 1
+REQUESTS = 2
 COUNTERS = {
     "running": "requests running",
     "waiting": "requests waiting",
@@ -23,7 +25,7 @@ COUNTERS = {
     "replicas": "replicas up",
     "busy": "replicas busy (%)",
 }
-"""Titles of the series of a run; shares are drawn as percent."""
+"""Titles of the series of a run; fractions are drawn as percent."""
 
 
 class RequestRecorder:
@@ -34,18 +36,21 @@ class RequestRecorder:
         self.events: list[dict[str, Any]] = []
         self.seen: set[int] = set()
 
-    def _room(self, events: int) -> bool:
+    def _fits(self, events: int) -> bool:
         return len(self.events) + events <= self.limit
 
     def activity(self, replica: ReplicaState, now: float, running: int, occupancy: float) -> None:
-        """An iteration, or a run of decode steps."""
-        if replica.began < self.start_s or not self._room(2):
+        """Record an iteration, or a run of decode steps."""
+        if replica.began < self.start_s or not self._fits(2):
             return
         index, chunks, steps = replica.index, replica.chunks, replica.steps
         decodes = len(replica.batch.members)
-        name = f"prefill {sum(tokens for _, tokens in chunks)}" if chunks else f"decode x{steps}"
-        name += f" + decode {decodes}" if chunks and steps else ""
-        start = replica.began * 1e6
+        name = f"decode x{steps}"
+        if chunks:
+            name = f"prefill {sum(tokens for _, tokens in chunks)}"
+            if steps:
+                name += f" + decode {decodes}"
+        start = replica.began * 1e6  # microseconds, as the format wants
         self.seen.add(index)
         self.events.append(
             {
@@ -63,9 +68,9 @@ class RequestRecorder:
         self.events.append({"name": f"replica {index}", "ph": "C", "ts": start, "pid": REPLICAS, "args": values})
 
     def request(self, sequence: Sequence, replica: int, now: float) -> None:
-        """A request that has ended."""
+        """Record a request that has ended."""
         request = sequence.request
-        if request.arrival_s < self.start_s or not self._room(3):
+        if request.arrival_s < self.start_s or not self._fits(3):
             return
         number = request.number
         common = {"cat": "request", "id": number, "pid": REQUESTS, "tid": 0, "name": f"request {number}"}

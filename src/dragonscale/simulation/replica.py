@@ -1,9 +1,11 @@
 """One replica at work: what its next iteration does, and what comes out of it.
 
-Time passes in *activities*: one iteration with chunks of prompts in it, or a run of iterations that only decode. Within
-such a run nothing can change but by an arrival that could be admitted, so it is one event however many steps it has: it
-ends where the first sequence ends or pages run out, and an arrival cuts it at the end of the iteration it falls into.
+Time passes in *activities*: one iteration with chunks of prompts, or a run of iterations that only decode. Within such
+a run nothing changes except by an arrival that could be admitted, so it is one event however many steps it has: it ends
+where the first sequence ends or pages run out, and an arrival cuts it at the end of the iteration it falls into.
 Sequences are not touched meanwhile (see `batch.py`).
+
+Each planned activity has a `version`; its end event is ignored if the version has changed since.
 """
 
 from heapq import heappop, heappush
@@ -15,13 +17,16 @@ from dragonscale.simulation.request import Sequence
 
 
 class Replica(ReplicaState):
-    """One replica at work."""
+    """A replica that serves."""
 
     __slots__ = ()
 
     def predict(self, tokens: int, now: float) -> float:
-        """Seconds until a new prompt's first token, if nothing else comes: the iteration in progress, then the prompts
-        ahead at the budget's pace, beside those who decode; in a full batch, also the wait until one of it ends."""
+        """Seconds until a new prompt's first token, if nothing else arrives.
+
+        The rest of the iteration in progress, then the prompts ahead at the pace of the token budget, beside those who
+        decode; with a full batch, also the wait until a place is free.
+        """
         batch, budget = self.batch, self.scheduler.tokens
         decodes = len(batch.members)
         passed, rest = self._passed(now), 0.0
@@ -30,21 +35,21 @@ class Replica(ReplicaState):
         ahead = self.unprefilled + tokens
         cached = batch.cached + batch.pace * passed
         ranks = self.scheduler.ranks  # each computes its own prompts
-        one = self.times.step(decodes, cached, ((-(-min(ahead, budget) // ranks), 0),) * ranks, self.queries)
+        iteration_s = self.times.step(decodes, cached, ((-(-min(ahead, budget) // ranks), 0),) * ranks, self.queries)
         full = decodes + len(self.prefilling) + len(self.waiting) - self.scheduler.sequences + 1
         if full > 0 and decodes:
             more = batch.seconds(max(batch.steps_to_end(full), 1))
             rest = rest + more if self.chunks else self.began + more - now
-        return rest + -(-ahead // budget) * one
+        return rest + -(-ahead // budget) * iteration_s
 
     def _passed(self, now: float) -> int:
-        """Decode steps of this activity that were over before now."""
+        """Decode steps of the current activity that were over before now."""
         if self.steps <= 1 or not self.busy:
             return 0
         return self.batch.steps_within(nextafter(now - self.began, 0.0), self.steps - 1)
 
     def in_use(self, now: float) -> tuple[int, int]:
-        """Tokens of its cache that requests hold, and all that it has room for."""
+        """Tokens of its cache that are in use, and its capacity in tokens."""
         pages, batch, passed = self.pages, self.batch, self._passed(now)
         grown = batch.growth.pages(batch.step, passed) if passed and batch.grows else 0
         return (pages.capacity - pages.room + grown) * pages.page, pages.capacity * pages.page
@@ -65,9 +70,9 @@ class Replica(ReplicaState):
         if not self.busy:
             self.wake(now)
         elif (first or self.extra) and self.steps > 1 and can_admit(self, sequence):
-            sequence.seen = seen = self._first_look(now)
-            steps = int(seen - self.iterations)
-            if steps < self.steps:  # the run ends there, and an event for an earlier plan of it is out of date
+            sequence.seen = first_look = self._first_look(now)
+            steps = int(first_look - self.iterations)
+            if steps < self.steps:  # cut the run there; the new version invalidates its earlier end event
                 self.steps = steps
                 self.due = due = self.began + self.batch.seconds(steps)
                 self.version = version = self.version + 1
@@ -76,7 +81,7 @@ class Replica(ReplicaState):
             sequence.seen = self._first_look(now)
 
     def _first_look(self, now: float) -> float:
-        """The number of the first iteration that may take a request which comes now."""
+        """The number of the first iteration that may admit a request which arrives now."""
         poll, first = self.poll, self.iterations + (self._passed(now) if self.steps > 1 else 0) + self.settled
         return first if poll == 1 else -(-first // poll) * poll
 
@@ -87,6 +92,7 @@ class Replica(ReplicaState):
         batch, pages, waiting = self.batch, self.pages, self.waiting
         members = batch.members
         if members and batch.grows and (waiting or len(members) * self.queries > pages.room):
+            # pages for the next step come first; the newest sequences give way until they fit
             need = batch.growth.pages(batch.step, 1)
             while need > pages.room:
                 self._preempt(now)
@@ -97,11 +103,11 @@ class Replica(ReplicaState):
             seconds = self._beside_prompts(chunks)
         elif members:
             first, order = batch.ends[0]
-            known = first - batch.step if order in members else batch.steps_to_end()
-            steps = known if self.leap and not preempted else 1
+            steps_to_end = first - batch.step if order in members else batch.steps_to_end()
+            steps = steps_to_end if self.leap and not preempted else 1
             if waiting:
                 look = self._look() if self.extra else waiting[0].seen - self.iterations
-                if 0 < look < steps:  # a request is looked at
+                if 0 < look < steps:  # stop where a waiting request may be admitted
                     steps = int(look)
             if batch.grows:
                 steps = batch.growth.steps(batch.step, pages.room, steps)
@@ -118,14 +124,14 @@ class Replica(ReplicaState):
         heappush(self.heap, (due, END, self.index, version, self))
 
     def _look(self) -> float:
-        """Iterations until a request is looked at: not only the first where others may go before it."""
-        looks = (one.seen - self.iterations for one in self.waiting)
+        """Iterations until a waiting request may be admitted, which need not be the first if others may overtake it."""
+        looks = (sequence.seen - self.iterations for sequence in self.waiting)
         return next((look for look in looks if look > 0), 0.0)
 
     def _beside_prompts(self, chunks: list[Chunk]) -> float:
-        """Seconds of an iteration with these chunks of prompts, beside those who decode where the engine does both."""
+        """Seconds of an iteration with these chunks of prompts, beside decoding sequences if the engine mixes them."""
         batch, times, queries = self.batch, self.times, self.queries
-        if len(chunks) == 1:  # as nearly always
+        if len(chunks) == 1:  # the usual case
             sequence, tokens = chunks[0]
             parts = [(tokens, sequence.context - sequence.todo)]
         else:
@@ -140,18 +146,19 @@ class Replica(ReplicaState):
         else:
             seconds = times.step(0, 0.0, parts)
         if self.loading or self.encoding:
+            # loads of caches and adapters overlap with the iteration, images are encoded before it
             seconds = max(seconds, self.loading) + self.encoding
             self.loading = self.encoding = 0.0
         return seconds
 
     def look(self, now: float) -> None:
-        """Wake up."""
+        """Look for work, after a wake-up."""
         self.woken = inf
         if self.alive and not self.busy:
             self.plan(now)
 
     def end(self, now: float) -> None:
-        """The activity is over: tokens come out, sequences end, prompts begin to decode; then the next one."""
+        """The activity is over: tokens come out, sequences end, prompts begin to decode; then plan the next one."""
         steps, chunks = self.steps, self.chunks
         self._pass(steps, now)
         batch = self.batch
@@ -170,9 +177,9 @@ class Replica(ReplicaState):
             self.look_s = self.shared.watch.look(self, now)
 
     def _pass(self, steps: int, now: float) -> None:
-        """The activity, with so many decode steps, is over: count it."""
+        """Count an activity of so many decode steps that ends now."""
         batch, pages, began = self.batch, self.pages, self.began
-        room, since, joined, live = pages.room, batch.last_s, 0, len(batch.members)
+        free_pages, since, joined, live = pages.room, batch.last_s, 0, len(batch.members)
         members = live
         if batch.padding:
             live -= len(batch.padding)
@@ -183,12 +190,12 @@ class Replica(ReplicaState):
                 joined = batch.first_gaps(began + (now - began) / steps)
             step, batch.last_s = batch.step, now
             batch.step = step + steps
-            if batch.grows and (taken := batch.growth.advance(step, steps)):
-                pages.take(taken)
-                room -= taken / 2
+            if batch.grows and (pages_grown := batch.growth.advance(step, steps)):
+                pages.take(pages_grown)
+                free_pages -= pages_grown / 2  # the mean over the activity
         else:
             self.iterations += 1
-        running, used = live + len(self.prefilling), 1 - room / pages.capacity
+        running, used = live + len(self.prefilling), 1 - free_pages / pages.capacity
         self.book((self.index, began, now, steps, 1 if self.chunks else 0, live, running, used, since, joined))
         if self.recorder is not None:
             self.recorder.activity(self, now, running, used)
@@ -213,7 +220,7 @@ class Replica(ReplicaState):
             batch.padding.clear()
 
     def _prefilled(self, sequence: Sequence, now: float) -> None:
-        """A prompt is in the cache, and its next token is out."""
+        """A prompt is fully in the cache, and its next token is out."""
         self.prefilling.remove(sequence)
         sequence.produced += 1
         self.emitted += 1
@@ -232,7 +239,7 @@ class Replica(ReplicaState):
             self.shared.finish(sequence, self, now)
 
     def _evict(self, sequence: Sequence) -> None:
-        """Take a sequence out of the batch with what it has produced so far; its cache is lost."""
+        """Remove a sequence with what it has produced so far; its cache is lost."""
         batch = self.batch
         if sequence.order in batch.members:
             sequence.last_s = max(sequence.last_s, batch.last_s)
@@ -245,7 +252,7 @@ class Replica(ReplicaState):
         sequence.reset()
 
     def _preempt(self, now: float) -> None:
-        """Pages have run out: the newest sequence gives way and will be recomputed."""
+        """Pages have run out: the newest sequence is preempted and will be recomputed."""
         members = self.batch.members
         victim = self.prefilling[-1] if self.prefilling else members[next(reversed(members))]
         self._evict(victim)
@@ -256,17 +263,17 @@ class Replica(ReplicaState):
         self.unprefilled += victim.unprefilled
 
     def delivered(self, sequence: Sequence, now: float) -> None:
-        """A sequence that was sent on has arrived: its pages here are free."""
+        """The cache of a sequence has arrived elsewhere: its pages here are free."""
         del self.sending[sequence.order]
         self.pages.release(sequence, 0)
         self.wake(now)
 
     def flow(self, now: float) -> float:
-        """Tokens that came out by now."""
+        """Tokens that have come out by now."""
         return self.emitted + self._passed(now) * (self.batch.pace - len(self.batch.padding))
 
     def settle(self, now: float) -> None:
-        """Break off the activity: what is done by now is done, an iteration in progress is lost."""
+        """Break off the activity: completed steps count, the iteration in progress is lost."""
         steps = self._passed(now)
         if steps:
             last_s = self.began + self.batch.seconds(steps)
@@ -276,7 +283,7 @@ class Replica(ReplicaState):
         self.busy = False
 
     def fail(self, now: float) -> list[Sequence]:
-        """Die. The sequences it had, with the tokens that were out by now, are handed back in order of age."""
+        """Fail. Returns the sequences it had, with the tokens that were out by now, in order of admission."""
         if self.busy:
             self.settle(now)
         ended = set(map(id, self.batch.padding))

@@ -1,5 +1,4 @@
-"""What one replica has: a queue, prompts in progress, a batch that decodes, the pages of its cache,
-and its counters."""
+"""The state of one replica: a queue, prompts in progress, a decoding batch, the pages of its cache, and counters."""
 
 import heapq
 from collections import deque
@@ -26,7 +25,7 @@ Leave = Callable[[Sequence, Any, float], None]
 
 
 class Shared:
-    """What all replicas of a run have in common: the event queue, the statistics, and two exits from a replica."""
+    """What all replicas of a run share: the event queue, the statistics, and two callbacks for sequences that leave."""
 
     def __init__(self, tally: Tally, series: Series, seed: int, leap: bool, finish: Leave, send: Leave) -> None:
         self.heap: list[tuple[Any, ...]] = []
@@ -39,9 +38,9 @@ class Shared:
 
 
 class ReplicaState:
-    """The state of one replica. `prefills` marks one of a prefill pool, which sends its sequences on."""
+    """The state of one replica; `prefills` marks a replica of a prefill pool, which sends its sequences on."""
 
-    # With more than thirty attributes Python looks each up by its name unless they have slots.
+    # With more than thirty attributes, access is slower without slots (CPython shares keys of small dicts only).
     __slots__ = (
         *("index", "pool", "shared", "prefills", "times", "scheduler", "static", "beside", "queries", "whole"),
         *("watermark_pages", "heap", "leap", "tally", "recorder", "book", "book_queue", "looks_late", "waiting"),
@@ -57,7 +56,9 @@ class ReplicaState:
         self.times, self.scheduler = pool.times, scheduler
         self.static, self.beside, self.queries = scheduler.kind == "static", scheduler.beside, scheduler.queries
         self.whole = (scheduler.reserve == "whole" or self.static) and not prefills
-        self.watermark_pages = 0 if scheduler.page_each else int(scheduler.watermark * pool.pages)
+        self.watermark_pages = 0
+        if not scheduler.page_each:
+            self.watermark_pages = int(scheduler.watermark * pool.pages)
         self.heap, self.leap, self.tally, self.recorder = shared.heap, shared.leap, shared.tally, shared.recorder
         self.book, self.book_queue = shared.log.rows.extend, shared.log.queues.extend
         self.sizes = chunk_sizes(scheduler.tokens, scheduler.chunk) if scheduler.chunk else ()
@@ -74,7 +75,7 @@ class ReplicaState:
         self.clear()
 
     def clear(self) -> None:
-        """An empty cache, and nothing in progress."""
+        """Start with an empty cache and nothing in progress."""
         pool, page = self.pool, self.scheduler.page_tokens
         self.pages = Pages(pool.pages, page, pool.share_prefixes, *self._tiers(page), pool.adapters)
         self.sharing = pool.share_prefixes
@@ -92,21 +93,22 @@ class ReplicaState:
         self.unprefilled = 0  # tokens of them that are still to be prefilled
 
     def _tiers(self, page: int) -> tuple[tuple[Tier, ...], Tier | None]:
-        """Its own tiers, which it loses when it dies, and the store of the pool's replicas."""
+        """The replica's own tiers, which it loses when it dies, and the store that the pool's replicas share."""
+        # from the last tier to the first, since each evicts into the one below
         below: Tier | None = None
-        own: list[Tier] = []
-        for one in reversed(self.pool.tiers):
-            if one.shared:
-                made = Tier(one.tokens // page, None, page / one.tokens_per_s)
-                below = self.shared.stores.setdefault(id(self.pool), made)
+        private: list[Tier] = []
+        for tier in reversed(self.pool.tiers):
+            if tier.shared:
+                store = Tier(tier.tokens // page, None, page / tier.tokens_per_s)
+                below = self.shared.stores.setdefault(id(self.pool), store)
             else:
-                below = Tier(one.tokens // page, below, page / one.tokens_per_s)
-                own.insert(0, below)
-        return tuple(own), self.shared.stores.get(id(self.pool))
+                below = Tier(tier.tokens // page, below, page / tier.tokens_per_s)
+                private.insert(0, below)
+        return tuple(private), self.shared.stores.get(id(self.pool))
 
     @property
     def full(self) -> bool:
-        """Whether all places of its batch are taken, or waited for."""
+        """Whether all places of its batch are taken, or claimed by waiting requests."""
         return self.load >= self.scheduler.sequences
 
     @property
@@ -115,27 +117,28 @@ class ReplicaState:
         return len(self.waiting)
 
     def cached(self, request: SimulatedRequest) -> int:
-        """Tokens of a prompt that its cache has."""
+        """Tokens of a prompt that are in its cache."""
         pages = self.pages
         return pages.until(request, pages.hits(request)[0]) * pages.page
 
     def wake(self, now: float) -> None:
-        """Look for work once everything that comes at this moment has come."""
+        """Schedule a look for work after everything else that happens at this moment."""
         if not self.busy and self.alive and now < self.woken:
             self.woken = now
             heapq.heappush(self.heap, (now, WAKE, self.index, self.version, self))
 
     def enqueue(self, sequence: Sequence) -> bool:
-        """Put a request behind all of its priority and before those of a later one; whether it is the first."""
+        """Queue a request behind all of its priority and before those of lower priority; returns whether it is
+        first."""
         waiting, priority = self.waiting, sequence.request.priority
-        place = len(waiting)
-        while place and waiting[place - 1].request.priority > priority:
-            place -= 1
-        waiting.insert(place, sequence)
-        return place == 0
+        index = len(waiting)
+        while index and waiting[index - 1].request.priority > priority:
+            index -= 1
+        waiting.insert(index, sequence)
+        return index == 0
 
     def count_queue(self, now: float) -> None:
-        """The queue is about to change: record its length until now."""
+        """Record the queue's length until now, before it changes."""
         if self.waiting:
             self.book_queue((self.queue_from, now, len(self.waiting)))
         self.queue_from = now

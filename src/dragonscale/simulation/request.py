@@ -12,11 +12,13 @@ from typing import NamedTuple
 
 
 class SimulatedRequest(NamedTuple):
-    """One call of the service. Times are seconds since the start of the run; `kind` is the number of its class of
-    traffic, and of those that wait in a replica the one of the smallest `priority` goes first. Requests of one
-    `session` come one after another; -1 is none, as it is of LoRA adapters. `images` are to be encoded; their tokens
-    are the prompt's. The first `warm` blocks are in the cache of whoever gets it: its session was there before the run
-    began."""
+    """One call of the service.
+
+    Times are seconds since the start of the run. `kind` is the index of its class of traffic; of requests that wait in
+    a replica the one with the smallest `priority` goes first. Requests of one `session` come one after another; -1 is
+    none, as for LoRA adapters. `images` have to be encoded; their tokens are part of the prompt. The first `warm`
+    blocks are in the cache of whichever replica gets it: its session existed before the run began.
+    """
 
     number: int
     arrival_s: float
@@ -33,8 +35,11 @@ class SimulatedRequest(NamedTuple):
 
 
 class Sequence:
-    """A request on its way. `context` is what must be in the cache before the next token: the prompt, and after a loss
-    of the cache also the tokens produced so far. `todo` of it is still to be prefilled."""
+    """A request inside an engine.
+
+    `context` is what must be in the cache before the next token: the prompt, and after a loss of the cache also the
+    tokens produced so far. `todo` of it is still to be prefilled.
+    """
 
     __slots__ = (
         *(
@@ -75,7 +80,7 @@ class Sequence:
 
     @property
     def unprefilled(self) -> int:
-        """Tokens that a replica has to prefill of it, as far as one that queues it knows."""
+        """Tokens that a replica has to prefill, as far as it knows while the request waits."""
         return 0 if self.ready else self.context
 
     def grown(self, step: int) -> int:
@@ -83,7 +88,7 @@ class Sequence:
         return self.left * (step - self.joined) // self.steps
 
     def reset(self) -> None:
-        """The cache is lost: everything known of it must be prefilled again."""
+        """The cache is lost: everything so far must be prefilled again."""
         self.context = self.request.input_tokens + self.produced
         self.ready = False
         self.held = self.private = 0

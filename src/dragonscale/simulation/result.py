@@ -1,8 +1,8 @@
-"""What a run was like: the options it is made with, what is counted while it goes on (latencies of requests, gaps
-between tokens, what became of everyone), and the records of its result.
+"""What a run was like: its options, what is counted while it runs (latencies of requests, gaps between tokens,
+outcomes) and the records of its result.
 
-Requests outside the measured part of the run (a warm-up at the beginning, a drain at the end) are served and accounted
-for but leave no latency behind.
+Requests outside the measured part of the run (a warm-up at the beginning, a drain at the end) are served and counted
+but leave no latency behind.
 """
 
 from dataclasses import dataclass, field
@@ -18,11 +18,14 @@ from dragonscale.simulation.request import Sequence, SimulatedRequest
 
 @dataclass(frozen=True)
 class SimulationOptions:
-    """`warmup` and `cooldown` are the shares of the requests, by order of arrival, at the beginning and the end of a
-    run that leave no latency behind. `ttft_s`, `tpot_s`, `itl_s` and `e2e_s` are the targets that goodput
-    counts. A run stops at `until_s` with whatever is unfinished. `keep` keeps every request's story; `events` bounds
-    those of the Perfetto trace, which begins at `events_from_s`; `watch` says of how many replicas it is kept what each
-    does over time. With `leap` off every decode step is an event of its own: the same results, slowly."""
+    """How a run is simulated and measured.
+
+    `warmup` and `cooldown` are the fractions of the requests, by order of arrival, at the beginning and the end of a
+    run whose latencies do not count. `ttft_s`, `tpot_s`, `itl_s` and `e2e_s` are the targets of goodput. A run stops at
+    `until_s` with whatever is unfinished. `keep` keeps every request's story; `events` limits the events of the
+    Perfetto trace, which begins at `events_from_s`; `watch` is the number of replicas whose activity over time is kept.
+    With `leap` off every decode step is an event of its own: the same results, slowly.
+    """
 
     seed: int = 0
     warmup: float = 0.0
@@ -51,8 +54,8 @@ class SimulationOptions:
     @property
     def limits(self) -> dict[str, float]:
         """Seconds of the latencies that have a target."""
-        found = {name: getattr(self, name) for name in LATENCIES[1:]}
-        return {name: seconds for name, seconds in found.items() if seconds < inf}
+        limits = {name: getattr(self, name) for name in LATENCIES[1:]}
+        return {name: seconds for name, seconds in limits.items() if seconds < inf}
 
 
 LATENCIES = ("queue_s", "ttft_s", "tpot_s", "itl_s", "e2e_s")
@@ -107,41 +110,45 @@ class Tally:
         return self._times
 
     def settle(self) -> None:
-        """Count what was kept."""
+        """Count the rows of requests that ended since the last time."""
         self.gaps.settle()
         number, arrival, inputs, outputs, start, first, end = columns(self.rows, 7)
         replica, self.ended = numpy.array(self.ended, int), []
         self.input_tokens += int(inputs.sum())
         self.output_tokens += int(outputs.sum())
         self.all_e2e_s += float((end - arrival).sum())
-        own = (number >= self.first) & (number < self.last)
+        is_measured = (number >= self.first) & (number < self.last)
         tpot = (end - first) / numpy.maximum(outputs - 1, 1)
-        taken = {"queue_s": start - arrival, "ttft_s": first - arrival, "tpot_s": tpot, "e2e_s": end - arrival}
+        latencies = {"queue_s": start - arrival, "ttft_s": first - arrival, "tpot_s": tpot, "e2e_s": end - arrival}
         for name in BY_REQUEST:
-            known = taken[name][own & (outputs > 1) if name == "tpot_s" else own]
-            self._times[name].add_all(known, numpy.ones_like(known))
-        known = self.by_replica.shape[1]
-        count = max(int(replica.max(initial=0)) + 1, known)
-        self.by_replica = numpy.pad(self.by_replica, ((0, 0), (0, count - known)))
-        for place, each in enumerate((own, taken["ttft_s"] * own, tpot * own)):
-            self.by_replica[place] += numpy.bincount(replica, each, count)
-        good = own
+            # an output of one token has no time per token
+            counts = is_measured & (outputs > 1) if name == "tpot_s" else is_measured
+            values = latencies[name][counts]
+            self._times[name].add_all(values, numpy.ones_like(values))
+        # (3, replicas): requests that ended there, their TTFT and their TPOT, wider with each new replica
+        width = self.by_replica.shape[1]
+        count = max(int(replica.max(initial=0)) + 1, width)
+        self.by_replica = numpy.pad(self.by_replica, ((0, 0), (0, count - width)))
+        for row, values in enumerate((is_measured, latencies["ttft_s"] * is_measured, tpot * is_measured)):
+            self.by_replica[row] += numpy.bincount(replica, values, count)
+        good = is_measured
         for name, limit in self.limits.items():
-            met = own & (taken[name if name in taken else "tpot_s"] <= limit)
+            # gaps between tokens (itl_s) are not known by request: its mean gap decides
+            met = is_measured & (latencies.get(name, tpot) <= limit)
             self.met[name] += int(met.sum())
             good = good & met
-        self.measured += int(own.sum())
+        self.measured += int(is_measured.sum())
         self.good += int(good.sum())
 
     def gap(self, seconds: float, weight: float) -> None:
-        """So many times, this long from one token to the next."""
+        """Count a gap between tokens, `weight` times."""
         if self.open:
             self._add_gap((seconds, weight))
             if seconds <= self.short_s:
                 self.short_gaps += weight
 
     def count_gaps(self, seconds: numpy.ndarray, weights: numpy.ndarray) -> None:
-        """Many gaps between tokens, each so many times."""
+        """Count many gaps between tokens, each with its weight."""
         if self.open:
             self.gaps.add_all(seconds, weights)
             self.short_gaps += float(weights[seconds <= self.short_s].sum())
@@ -178,7 +185,9 @@ class Tally:
             self.settle()
         if self.served is not None and self.first <= request.number < self.last:
             arrival, first = request.arrival_s, sequence.first_s
-            tpot = (now - first) / (request.output_tokens - 1) if request.output_tokens > 1 else 0.0
+            tpot = 0.0
+            if request.output_tokens > 1:
+                tpot = (now - first) / (request.output_tokens - 1)
             times_s = (sequence.start_s - arrival, first - arrival, tpot, now - arrival)
             tries = (sequence.preemptions, sequence.retries)
             self.served.append(ServedRequest(*request[:4], sequence.cached, *times_s, *tries, replica))
@@ -186,8 +195,8 @@ class Tally:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of the requests. `arrived` is the sum of finished, refused (by reason) and unfinished; retried and
-    preempted count occasions, not requests."""
+    """What became of the requests: `arrived` is the sum of finished, refused (by reason) and unfinished; `retried` and
+    `preempted` count occasions, not requests."""
 
     arrived: int
     finished: int
@@ -201,9 +210,12 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Throughput:
-    """Rates over the measured part of the run. `arrived_per_s` is what came then, `goodput_requests_per_s` counts
-    requests that met all targets (of `itl_s` by their mean gap between tokens), `good_share` is their share of the
-    measured ones. Rates of tokens are of what came out in that time, whosever it was."""
+    """Rates over the measured part of the run.
+
+    `arrived_per_s` is the rate of arrivals then. `goodput_requests_per_s` counts requests that met all targets (that of
+    `itl_s` by their mean gap between tokens), `good_share` is their fraction of the measured ones. Token rates count
+    what came out in that time, of any request.
+    """
 
     seconds: float
     arrived_per_s: float
@@ -235,10 +247,12 @@ class ReplicaUse:
 
 @dataclass(frozen=True)
 class PoolUse:
-    """What a pool's replicas are used for, which tells more than that they are busy: the share of their busy time that
-    is iterations with prompts, of the places in batches that are taken, and of the token budget that prompts fill in an
-    iteration that has some; `replicas` that were up, on average, their mean batch, the used share of their cache, and
-    the mean TTFT and TPOT of the requests that ended there."""
+    """What a pool's replicas are used for.
+
+    Fractions of their busy time in iterations with prompts, of the places in batches that are taken, and of the token
+    budget that prompts fill in an iteration that has some; means of the `replicas` that were up, their batch, the used
+    fraction of their cache, and the TTFT and TPOT of the requests that ended there.
+    """
 
     prompt_share: float
     places_share: float
@@ -251,8 +265,8 @@ class PoolUse:
 
 
 class Checkpoint(NamedTuple):
-    """The books at an arrival, or at the end of a request: requests that had come, the time, those that had ended or
-    were refused, those of them that were turned away for want of room in the queue or of a replica, and those that
+    """Counts at an arrival, or at the end of a request: requests that had arrived, the time, those that had finished or
+    were refused, those of them that were turned away for lack of space in the queue or of a replica, and those that
     waited."""
 
     arrived: int
@@ -265,8 +279,8 @@ class Checkpoint(NamedTuple):
 
 @dataclass(frozen=True)
 class ClassResult:
-    """One class of traffic over the measured part of a run; `latency` and `met` as those of a run, without the gaps
-    between tokens, which nobody counts by class."""
+    """One class of traffic over the measured part of a run, as for a whole run but without gaps between tokens, which
+    are not counted by class."""
 
     arrived: int
     finished: int
@@ -286,13 +300,16 @@ class ClassResult:
 
 @dataclass(frozen=True)
 class SimulationResult:
-    """A run. Latencies are summaries of `queue_s`, `ttft_s`, `tpot_s`, `itl_s` and `e2e_s` with percentiles right to
-    half a percent and 95% intervals (gaps between tokens within a run of equal steps count at the run's mean); `curves`
-    are their distribution functions; `use` is by pool; `series` are (seconds, value) means over time of `pages` (share
-    of the cache in use), `running` and `waiting` (requests in the fleet), `busy` (share of replicas) and `replicas`;
-    `met` is the share of requests (of gaps between tokens) that met each target, which refused ones did not; `watched`
-    are such series of each replica, where they were asked for; `checkpoints` and `departures` are the books at some
-    arrivals and at the ends of some requests."""
+    """The result of a run.
+
+    `latency` summarises `queue_s`, `ttft_s`, `tpot_s`, `itl_s` and `e2e_s`, with percentiles within half a percent and
+    95% intervals (gaps between tokens within a run of equal steps count at the run's mean); `curves` are the
+    distribution functions. `use` is by pool. `series` are (seconds, value) means over time of `pages` (fraction of the
+    cache in use), `running` and `waiting` (requests in the fleet), `busy` (fraction of replicas) and `replicas`;
+    `watched` are such series of single replicas. `met` is the fraction of requests (of gaps between tokens) that met
+    each target; refused ones did not. `checkpoints` and `departures` are counts at some arrivals and at the ends of
+    some requests.
+    """
 
     outcome: Outcome
     seconds: float
@@ -319,7 +336,8 @@ class SimulationResult:
     trace: dict[str, Any] = field(default_factory=dict)
     classes: tuple[ClassResult, ...] = ()
 
-    def busy(self, one: ReplicaUse) -> float:
-        """The part of the time that a replica is busy, until its pool has nothing more to do: one that prefills rests
-        while the last requests decode."""
-        return one.busy_s / (max(other.last_s for other in self.replicas if other.pool == one.pool) or 1.0)
+    def busy(self, replica: ReplicaUse) -> float:
+        """The fraction of the time that a replica is busy, until its pool has nothing more to do: one that prefills
+        rests while the last requests decode."""
+        ends = [other.last_s for other in self.replicas if other.pool == replica.pool]
+        return replica.busy_s / (max(ends) or 1.0)

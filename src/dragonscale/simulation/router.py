@@ -1,21 +1,20 @@
 """Routers: which replica gets a request, of a simulated fleet or of the workers of `dscale run serve`.
 
 - `round_robin`: the next in turn.
-- `least_loaded`: of those with a place in their batch the one with the fewest tokens of prompts to prefill, of these
-  the one with the fewest requests. (By requests alone a replica from which many have just gone draws all that come
-  next, which then wait for each other's prompts and end together again.)
+- `least_loaded`: of those with a free place in their batch the one with the fewest prompt tokens to prefill, then the
+  one with the fewest requests. (By requests alone, a replica from which many have just left would draw all that come
+  next, which would then wait for each other's prompts and end together again.)
 - `prefix_affinity`: the one that was last given the longest prefix of this prompt, unless it is much busier than the
-  least busy; then, and for new prefixes, the least loaded. (SGLang's router does this, with thresholds of the same
-  kind.)
+  least busy; then, and for new prefixes, the least loaded. (SGLang's router does this, with similar thresholds.)
 - `slo_aware`: the one whose predicted time to first token is shortest; prefixes it was last given count as cached.
 - `session_sticky`: the one that had the session's last request; for new sessions the least loaded.
-- `cache_aware`: the one with the least cost, blocks to prefill (its own queue's and those of this prompt that its cache
-  lacks) and blocks in use, as NVIDIA Dynamo's KV router counts them, with its weight of 1 for the overlap.
-- `cache_scores`: the one with the highest score, of 3 parts for the part of the prompt that its cache has, 2 for a
+- `cache_aware`: the one with the least cost: blocks to prefill (its own queue's, and those of this prompt that its
+  cache lacks) and blocks in use, as NVIDIA Dynamo's KV router counts them, with its weight of 1 for the overlap.
+- `cache_scores`: the one with the highest score, of 3 parts for the fraction of the prompt that its cache has, 2 for a
   short queue and 2 for an empty cache, as llm-d's scheduler weighs them by default.
 
-Both look into the caches of replicas, whose events engines publish. Ties go round, so that equal replicas share the
-work.
+The last two look into the caches of replicas, which engines publish as events. Ties take turns, so that equal replicas
+share the work.
 """
 
 from collections import OrderedDict
@@ -24,14 +23,17 @@ from operator import attrgetter
 from typing import Any, Protocol, TypeVar
 
 WORK = attrgetter("unprefilled", "load")
-"""What the least loaded of those with a place has least of."""
-MOST_HOMES = 200_000
+"""The key by which the least loaded replica is found."""
+MAX_HOMES = 200_000
 """Blocks, or sessions, whose last replica a router remembers."""
-PREFIX, QUEUE, UNUSED = 3.0, 2.0, 2.0
-"""Weights of llm-d's prefix-cache, queue and kv-cache-utilization scorers (its guide to intelligent scheduling)."""
-BUSIER, MORE = 1.5, 32
-"""A prefix does not hold a request on a replica with 1.5 times and 32 requests more than the least loaded has; SGLang's
-router's defaults are balance_rel_threshold 1.5 and balance_abs_threshold 64 (32 in older versions)."""
+# Weights of llm-d's prefix-cache, queue and kv-cache-utilization scorers (its guide to intelligent scheduling).
+PREFIX_WEIGHT = 3.0
+QUEUE_WEIGHT = 2.0
+UNUSED_WEIGHT = 2.0
+# A prefix does not keep a request on a replica with more than 1.5 times and more than 32 requests above the least
+# loaded. SGLang's router has balance_rel_threshold 1.5 and balance_abs_threshold 64 (32 in older versions).
+MAX_LOAD_RATIO = 1.5
+MAX_LOAD_GAP = 32
 
 
 class RoutedReplica(Protocol):
@@ -52,7 +54,7 @@ class RoutedReplica(Protocol):
 
     @property
     def unprefilled(self) -> int:
-        """Tokens of their prompts that are still to be prefilled."""
+        """Tokens of their prompts that are not prefilled yet."""
         ...
 
     def predict(self, tokens: int, now: float) -> float:
@@ -82,7 +84,7 @@ class Router:
         self.homes: OrderedDict[int, int] = OrderedDict()
 
     def choose(self, replicas: Sequence[Target], request: RoutedRequest, tokens: int, now: float) -> Target:
-        """Whoever gets a request of which `tokens` are to be prefilled."""
+        """The replica for a request of which `tokens` are to be prefilled."""
         if self.kind == "round_robin":
             self.turn += 1
             return replicas[(self.turn - 1) % len(replicas)]
@@ -92,70 +94,78 @@ class Router:
             return self._by_cache(replicas, request, tokens, now)
         if self.kind == "session_sticky":
             return self._same(replicas, request)
-        home, known = self._home(replicas, request)
+        home, cached_tokens = self._home(replicas, request)
         if self.kind == "slo_aware":
-            wanted = [max(tokens - known, 1) if replica is home else tokens for replica in replicas]
-            home = self._best(replicas, [one.predict(want, now) for one, want in zip(replicas, wanted, strict=True)])
-        elif home is None or home.load > max(BUSIER * (least := min(one.load for one in replicas)), least + MORE):
-            home = self._least(replicas)
+            ttft_s: list[float] = []
+            for replica in replicas:
+                left = max(tokens - cached_tokens, 1) if replica is home else tokens
+                ttft_s.append(replica.predict(left, now))
+            home = self._best(replicas, ttft_s)
+        else:
+            least = min(replica.load for replica in replicas)
+            if home is None or home.load > max(MAX_LOAD_RATIO * least, least + MAX_LOAD_GAP):
+                home = self._least(replicas)
         for block in request.blocks:
             self.homes[block] = home.index
             self.homes.move_to_end(block)
-        while len(self.homes) > MOST_HOMES:
+        while len(self.homes) > MAX_HOMES:
             self.homes.popitem(last=False)
         return home
 
     def _same(self, replicas: Sequence[Target], request: Any) -> Target:
-        """Who had the session before; one that is gone has lost its cache."""
+        """The replica that had the session before; one that is gone has lost its cache."""
         index = self.homes.pop(request.session, -1)
-        found = next((one for one in replicas if one.index == index), None) or self._least(replicas)
+        target = next((replica for replica in replicas if replica.index == index), None) or self._least(replicas)
         if request.session >= 0:
-            self.homes[request.session] = found.index
-        if len(self.homes) > MOST_HOMES:
+            self.homes[request.session] = target.index
+        if len(self.homes) > MAX_HOMES:
             self.homes.popitem(last=False)
-        return found
+        return target
 
     def _by_cache(self, replicas: Sequence[Any], request: RoutedRequest, tokens: int, now: float) -> Any:
-        """By what caches have, and what else there is to do."""
-        known = [one.cached(request) for one in replicas]
-        used = [one.in_use(now) for one in replicas]
+        """The best replica by what caches hold and how busy they are."""
+        scores: list[float] = []  # the lowest wins
         if self.kind == "cache_aware":
-            costs = [
-                one.unprefilled + tokens - own + tokens + held
-                for one, own, (held, _) in zip(replicas, known, used, strict=True)
-            ]
-            return self._best(replicas, costs)
-        queues = [one.queued for one in replicas]
-        least, most = min(queues), max(queues)
-        scores = [
-            -PREFIX * own / tokens
-            - QUEUE * ((most - queue) / (most - least) if most > least else 1.0)
-            + UNUSED * held / room
-            for own, queue, (held, room) in zip(known, queues, used, strict=True)
-        ]
+            for replica in replicas:
+                used_tokens, _ = replica.in_use(now)
+                to_prefill = tokens - replica.cached(request)
+                scores.append(replica.unprefilled + to_prefill + tokens + used_tokens)
+            return self._best(replicas, scores)
+        queues = [replica.queued for replica in replicas]
+        shortest, longest = min(queues), max(queues)
+        for replica, queue in zip(replicas, queues, strict=True):
+            used_tokens, capacity = replica.in_use(now)
+            # 1 for the shortest queue, 0 for the longest
+            queue_score = (longest - queue) / (longest - shortest) if longest > shortest else 1.0
+            score = -PREFIX_WEIGHT * replica.cached(request) / tokens - QUEUE_WEIGHT * queue_score
+            scores.append(score + UNUSED_WEIGHT * used_tokens / capacity)
         return self._best(replicas, scores)
 
     def _least(self, replicas: Sequence[Target]) -> Target:
-        """The least loaded. Nearly always the one with the least work has a place too."""
+        """The least loaded replica with a free place, if any has one."""
         turn, scores = self.turn, [*map(WORK, replicas)]
-        found = self._best(replicas, scores)
-        if found.full:
+        target = self._best(replicas, scores)
+        if target.full:
+            # rare: look again, at those with a place first, with the turn as it was
             self.turn = turn
-            found = self._best(replicas, [(one.full, *score) for one, score in zip(replicas, scores, strict=True)])
-        return found
+            target = self._best(
+                replicas, [(replica.full, *score) for replica, score in zip(replicas, scores, strict=True)]
+            )
+        return target
 
     def _best(self, replicas: Sequence[Target], scores: Sequence[Any]) -> Target:
+        """The replica with the lowest score; of equal ones the next in turn."""
         least, turn = min(scores), self.turn % len(replicas)
-        place = scores.index(least, turn) if least in scores[turn:] else scores.index(least)
-        self.turn = place + 1
-        return replicas[place]
+        index = scores.index(least, turn) if least in scores[turn:] else scores.index(least)
+        self.turn = index + 1
+        return replicas[index]
 
     def _home(self, replicas: Sequence[Target], request: RoutedRequest) -> tuple[Target | None, int]:
-        """Who was last given the longest known prefix, and its tokens."""
-        for place in range(len(request.blocks) - 1, -1, -1):
-            index = self.homes.get(request.blocks[place])
+        """The replica that was last given the longest known prefix, and the prefix's tokens."""
+        for depth in range(len(request.blocks) - 1, -1, -1):
+            index = self.homes.get(request.blocks[depth])
             if index is not None:
                 for replica in replicas:
                     if replica.index == index:
-                        return replica, (place + 1) * request.block_tokens
+                        return replica, (depth + 1) * request.block_tokens
         return None, 0

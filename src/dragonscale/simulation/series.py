@@ -11,7 +11,7 @@ from dragonscale.simulation.histogram import columns
 BINS = 512
 FIRST_WIDTH_S = 1e-3
 FRESH = 8192
-"""Numbers that are kept until they are counted together."""
+"""Numbers that are buffered until they are added together."""
 
 
 class Series:
@@ -31,14 +31,15 @@ class Series:
                 self.settle()
 
     def settle(self) -> None:
-        """Put what was added since the last time into bins."""
+        """Add what is buffered to the bins."""
         for name, fresh in self._fresh.items():
             if fresh:
                 start, end, value = columns(fresh, 3)
                 self.spread(start, end, **{name: value})
 
     def spread(self, start: numpy.ndarray, end: numpy.ndarray, **values: numpy.ndarray) -> None:
-        """Quantities that held these values from start to end, many at once."""
+        """Add quantities that had these values from start to end, all of shape (rows,)."""
+        # join bins in pairs until time fits
         while end.max() > self.width * BINS:
             for each, bins in self.areas.items():
                 self.areas[each] = numpy.append(bins.reshape(-1, 2).sum(1), numpy.zeros(BINS // 2))
@@ -46,14 +47,15 @@ class Series:
         width = self.width
         last = numpy.minimum((end / width).astype(int), BINS - 1)
         first = numpy.minimum((start / width).astype(int), last)
+        # a row lies in one bin, is cut by an edge, or crosses whole bins as well
         cut, across = first < last, numpy.flatnonzero(last > first + 1)
         in_first, in_last = ((first + 1) * width - start)[cut], end - numpy.maximum(start, last * width)
         for name, value in values.items():
             bins = self.areas[name]
             bins += numpy.bincount(last, value * in_last, BINS)
             bins += numpy.bincount(first[cut], value[cut] * in_first, BINS)
-            for place in across:
-                bins[first[place] + 1 : last[place]] += value[place] * width
+            for row in across:
+                bins[first[row] + 1 : last[row]] += value[row] * width
 
     def area(self, name: str) -> float:
         """Value x seconds over the whole run."""
@@ -61,14 +63,14 @@ class Series:
         return float(self.areas[name].sum())
 
     def means(self, name: str, until: float, over: str = "") -> list[tuple[float, float]]:
-        """Middle and mean value of each bin up to a time, per unit of another quantity if one is named."""
+        """Middle and mean value of each bin up to a time, per unit of another quantity (`over`) if one is named."""
         self.settle()
         areas = {each: bins.tolist() for each, bins in self.areas.items()}
         points = []
-        for place in range(min(BINS, int(until / self.width) + 1)):
-            start = place * self.width
+        for index in range(min(BINS, int(until / self.width) + 1)):
+            start = index * self.width
             length = min(self.width, until - start)
-            below = areas[over][place] if over else length
+            below = areas[over][index] if over else length
             if length > 0 and below > 0:
-                points.append((start + length / 2, areas[name][place] / below))
+                points.append((start + length / 2, areas[name][index] / below))
         return points

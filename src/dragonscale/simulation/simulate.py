@@ -1,4 +1,4 @@
-"""The entry point: a fleet under traffic gives a result."""
+"""The entry point: `simulate` runs traffic through a fleet and reports the result."""
 
 import gc
 from collections.abc import Callable
@@ -29,7 +29,7 @@ def simulate(
     """Run traffic through a fleet. The same arguments give the same result, always."""
     run = Simulation(fleet, traffic, options)
     collects = gc.isenabled()
-    gc.disable()  # a run makes millions of objects and no cycles of them: looking for some takes a tenth of its time
+    gc.disable()  # a run creates millions of objects without cycles; looking for cycles takes a tenth of its time
     try:
         run.go(progress)
     finally:
@@ -39,100 +39,113 @@ def simulate(
 
 
 def _over(value: float, by: float) -> float:
+    """A ratio; 0 if there is nothing to divide by."""
     return value / by if by else 0.0
 
 
 def _throughput(run: Simulation) -> Throughput:
     """Rates from the first measured arrival to the first that is not measured any more, or to the end."""
     tally = run.tally
-    if run.kinds:  # each by its own targets
-        tally.good = sum(one.good for one in run.kinds)
+    if run.kinds:  # each class has its own targets
+        tally.good = sum(kind.good for kind in run.kinds)
     start = run.marks.get(tally.first, (0.0, 0.0, 0.0, 0.0))
     end = run.marks.get(tally.last, run.mark())
     seconds, finished, prompts, outputs = (late - early for early, late in zip(start, end, strict=True))
     good = _over(tally.good, tally.measured)
-    until = run.marks[tally.last][0] if tally.last in run.marks else tally.last_arrival_s + run.fleet.overhead_s
-    came = min(tally.arrived - 1, tally.last) - tally.first
+    # arrivals end before the run does: their rate is over the time in which they came
+    until = tally.last_arrival_s + run.fleet.overhead_s
+    if tally.last in run.marks:
+        until = run.marks[tally.last][0]
+    arrivals = min(tally.arrived - 1, tally.last) - tally.first
+    arrived_per_s = 0.0
+    if until > start[0]:
+        arrived_per_s = max(arrivals / (until - start[0]), 0.0)
     return Throughput(
-        seconds,
-        max(_over(came, until - start[0]), 0.0) if until > start[0] else 0.0,
-        _over(finished, seconds),
-        _over(prompts, seconds),
-        _over(outputs, seconds),
-        _over(finished, seconds) * good,
-        _over(tally.good, tally.measured + tally.turned_away),
+        seconds=seconds,
+        arrived_per_s=arrived_per_s,
+        requests_per_s=_over(finished, seconds),
+        input_tokens_per_s=_over(prompts, seconds),
+        output_tokens_per_s=_over(outputs, seconds),
+        goodput_requests_per_s=_over(finished, seconds) * good,
+        good_share=_over(tally.good, tally.measured + tally.turned_away),
     )
 
 
 def _use(replica: Replica, pool: str) -> ReplicaUse:
-    busy_s, prompt_s, prompt_iterations, batched, _ = replica.shared.log.of(replica.index)
+    """One replica's counters as a record."""
+    sums = replica.shared.log.of(replica.index)
     return ReplicaUse(
-        replica.index,
-        pool,
-        busy_s,
-        prompt_s,
-        round(prompt_iterations),
-        round(replica.iterations),
-        _over(batched, replica.iterations),
-        round(replica.prefilled),
-        round(replica.emitted),
-        replica.pages.capacity - replica.pages.room,
-        replica.pages.idle_pages,
-        replica.due,
+        index=replica.index,
+        pool=pool,
+        busy_s=sums.busy_s,
+        prompt_s=sums.prompt_s,
+        prompt_iterations=round(sums.prompt_iterations),
+        iterations=round(replica.iterations),
+        mean_batch=_over(sums.places, replica.iterations),
+        prefilled_tokens=round(replica.prefilled),
+        output_tokens=round(replica.emitted),
+        pages_in_use=replica.pages.capacity - replica.pages.room,
+        pages_idle=replica.pages.idle_pages,
+        last_s=replica.due,
     )
 
 
 def _met(tally: Tally) -> dict[str, float]:
-    """The share of requests that met each target, and of all gaps between tokens those that met theirs."""
-    counts = {name: (count, tally.measured + tally.turned_away) for name, count in tally.met.items()}
-    counts |= {"itl_s": (tally.short_gaps, tally.gaps.count)} if "itl_s" in counts else {}
-    return {name: _over(count, of) for name, (count, of) in counts.items()}
+    """The fraction of requests that met each target, and of all gaps between tokens those that met theirs."""
+    requests = tally.measured + tally.turned_away
+    met = {name: _over(count, requests) for name, count in tally.met.items()}
+    if "itl_s" in met:
+        met["itl_s"] = _over(tally.short_gaps, tally.gaps.count)
+    return met
 
 
 def _class(tally: Tally) -> ClassResult:
-    times, of = tally.times, tally.measured + tally.turned_away
+    """The counters of one class of traffic as a record."""
+    times, requests = tally.times, tally.measured + tally.turned_away
     return ClassResult(
-        tally.arrived,
-        tally.finished,
-        sum(tally.refused.values()),
-        tally.measured,
-        _over(tally.good, of),
-        tally.input_tokens,
-        tally.output_tokens,
-        {name: times[name].summary() for name in BY_REQUEST},
-        {name: _over(count, of) for name, count in tally.met.items()},
+        arrived=tally.arrived,
+        finished=tally.finished,
+        refused=sum(tally.refused.values()),
+        measured=tally.measured,
+        good_share=_over(tally.good, requests),
+        input_tokens=tally.input_tokens,
+        output_tokens=tally.output_tokens,
+        latency={name: times[name].summary() for name in BY_REQUEST},
+        met={name: _over(count, requests) for name, count in tally.met.items()},
     )
 
 
 def _pool_use(replicas: list[Replica], up_s: float, run_s: float) -> PoolUse:
-    if not replicas:  # of a pool that scales to zero and was never asked
+    """What a pool's replicas were used for; `up_s` is the sum of the seconds that they were up."""
+    if not replicas:  # a pool that scales to zero and was never used
         return PoolUse(0.0, 0.0, 0.0)
-    scheduler, log, batch = replicas[0].scheduler, replicas[0].shared.log, _mean_batch(replicas)
-    busy_s, prompt_s, prompt_iterations, _, used_s = map(
-        sum, zip(*(log.of(one.index) for one in replicas), strict=True)
-    )
-    tally = replicas[0].tally
-    places = [one.index for one in replicas if one.index < tally.by_replica.shape[1]]
-    ended, ttft_s, tpot_s = tally.by_replica[:, places].sum(1).tolist()
-    filled = _over(sum(one.prefilled for one in replicas), prompt_iterations)
+    scheduler, tally, batch = replicas[0].scheduler, replicas[0].tally, _mean_batch(replicas)
+    sums = [replica.shared.log.of(replica.index) for replica in replicas]
+    # a replica in which no request ended has no column
+    columns = [replica.index for replica in replicas if replica.index < tally.by_replica.shape[1]]
+    ended, ttft_s, tpot_s = tally.by_replica[:, columns].sum(1).tolist()
+    prefilled = sum(replica.prefilled for replica in replicas)
+    tokens_per_iteration = _over(prefilled, sum(row.prompt_iterations for row in sums))
     return PoolUse(
-        _over(prompt_s, busy_s),
-        batch / scheduler.sequences,
-        min(filled / scheduler.tokens, 1.0),
-        _over(up_s, run_s),
-        batch,
-        _over(used_s, up_s),
-        _over(ttft_s, ended),
-        _over(tpot_s, ended),
+        prompt_share=_over(sum(row.prompt_s for row in sums), sum(row.busy_s for row in sums)),
+        places_share=batch / scheduler.sequences,
+        budget_share=min(tokens_per_iteration / scheduler.tokens, 1.0),
+        replicas=_over(up_s, run_s),
+        mean_batch=batch,
+        kv_share=_over(sum(row.cache_s for row in sums), up_s),
+        ttft_s=_over(ttft_s, ended),
+        tpot_s=_over(tpot_s, ended),
     )
 
 
 def _mean_batch(replicas: list[Replica]) -> float:
-    return _over(sum(one.shared.log.of(one.index)[3] for one in replicas), sum(one.iterations for one in replicas))
+    """Mean places taken in an iteration."""
+    places = sum(replica.shared.log.of(replica.index).places for replica in replicas)
+    return _over(places, sum(replica.iterations for replica in replicas))
 
 
 def report(run: Simulation) -> SimulationResult:
-    """The books of a run that is over."""
+    """The result of a run that is over."""
     tally, series, end = run.tally, run.series, run.now
     replicas = [replica for _, replica in run.places]
     decoding = [replica for replica in replicas if not replica.prefills]

@@ -1,18 +1,18 @@
-"""Recorded traffic: files of requests in the public formats, read as a stream and known by their content.
+"""Recorded traffic: files of requests in the public formats, read as a stream and recognised by their content.
 
 | format | looks like | from |
 |---|---|---|
 | azure | `TIMESTAMP,ContextTokens,GeneratedTokens` with dates | Azure LLM inference traces 2023 and 2024 |
 | burstgpt | `Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type`, seconds | BurstGPT |
 | mooncake | a JSON object a line: `timestamp` (ms), `input_length`, `output_length`, `hash_ids` | Mooncake |
-| served | the same with `block_tokens`, `kv_tokens` and what was measured | `dscale run serve --record` |
-| plain | `arrival_s,input_tokens,output_tokens` | whoever writes one |
+| served | the same with `block_tokens`, `kv_tokens` and measured latencies | `dscale run serve --record` |
+| plain | `arrival_s,input_tokens,output_tokens` | anyone |
 
-Each may be gzipped. Arrivals count from the first. A row without prompt or output is a call that failed (BurstGPT has
-them) and is left out. Files are read twice: once to check and count, once as they are replayed, a line at a time.
+Each may be gzipped. Arrivals count from the first. A row without prompt or output is a failed call (BurstGPT has them)
+and is left out. Files are read twice: once to check and count, once as they are replayed, a line at a time.
 
-Where a record shows that clients waited for their outputs before they asked again, when requests came depends on how
-fast the server was: then each follows the one that it followed, after as long.
+If a record shows that clients waited for their outputs before they asked again, arrivals depended on how fast the
+server was: then each request follows the one that it followed in the record, after as long.
 """
 
 import csv
@@ -37,12 +37,11 @@ from dragonscale.tables import check_regular
 MOONCAKE_BLOCK = 512
 """Tokens of one hash id (README of the Mooncake traces: "block size 512")."""
 
-LATEST = 1e12
-"""Seconds, at most: a time in seconds since 1970 is far below it."""
+MAX_SECONDS = 1e12
+"""Largest time in seconds; one since 1970 is far below it."""
 
-LONGEST_LINE = 16 << 20
-"""Characters of a line, at most: a prompt of a million tokens has a million of them where a server recorded its blocks.
-"""
+MAX_LINE_LENGTH = 16 << 20
+"""Most characters of a line: the recorded block names of a prompt of a million tokens take about a million."""
 
 Row = tuple[float, int, int, tuple[int, ...], int]
 """Arrival in seconds, prompt and output tokens, hashes of the prompt's blocks and the tokens of each."""
@@ -59,7 +58,7 @@ class MooncakeLine(msgspec.Struct):
 
 
 class RecordedLine(msgspec.Struct):
-    """What a line of a server's record has beside its request; -1 where it does not say."""
+    """What a line of a server's record has besides its request; -1 if it has no TTFT."""
 
     timestamp: float = 0.0
     output_length: int = 0
@@ -69,7 +68,7 @@ class RecordedLine(msgspec.Struct):
 
 
 class TraceText(str):
-    """A trace that is there as text, under the name it is told by; it is read as a file of that name would be.
+    """A trace given as text, with the name that messages show; it is read as a file of that name would be.
 
     >>> one = TraceText.named("mine", "arrival_s,input_tokens,output_tokens\\n0,10,5\\n1,20,5\\n")
     >>> one, read_trace(one).requests
@@ -81,12 +80,12 @@ class TraceText(str):
     @classmethod
     def named(cls, name: str, text: str) -> "TraceText":
         """A trace with its name."""
-        found = cls(name)
-        found.text = text
-        return found
+        trace = cls(name)
+        trace.text = text
+        return trace
 
     def __str__(self) -> str:
-        return self  # a question keeps `str(trace)`, which must not lose the text
+        return self  # a question stores `str(trace)`, which must keep the text
 
     @property
     def name(self) -> str:
@@ -97,12 +96,15 @@ Source = Path | TraceText
 
 
 def _source(path: Path | str) -> Source:
-    return path if isinstance(path, TraceText) else Path(path)
+    """A path, or a trace that is given as text."""
+    if isinstance(path, TraceText):
+        return path
+    return Path(path)
 
 
 @contextmanager
 def _opened(path: Source) -> Iterator[TextIO]:
-    """A text file or a gzipped one, whatever its name says."""
+    """Open a text file or a gzipped one, recognised by its first bytes."""
     try:
         if isinstance(path, TraceText):
             yield io.StringIO(path.text, newline="")
@@ -135,15 +137,15 @@ def _seconds(stamp: str) -> float:
     moment = datetime.fromisoformat(whole + rest[len(digits) :])
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    return moment.timestamp() + (float(f"0.{digits}") if digits else 0.0)
+    return moment.timestamp() + float(f"0.{digits}0")  # a zero is added for stamps without decimals
 
 
 def _lines(file: TextIO, name: str) -> Iterator[str]:
-    """The lines of a file, none of which fills the memory."""
-    for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), ""), 1):
-        if len(line) > LONGEST_LINE:
-            said = f"Line {number} of the trace {shorten(name, 120)} is longer than {LONGEST_LINE >> 20} MiB"
-            raise InputError(f"{said}; no request is.")
+    """The lines of a file; one that would fill the memory is refused."""
+    for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_LENGTH + 1), ""), 1):
+        if len(line) > MAX_LINE_LENGTH:
+            where = f"Line {number} of the trace {shorten(name, 120)} is longer than {MAX_LINE_LENGTH >> 20} MiB"
+            raise InputError(f"{where}; no request is.")
         yield line
 
 
@@ -163,7 +165,7 @@ def _table(
                 f"line names {len(header):,}."
             )
         try:
-            stamp, tokens, output = (fields[place] for place in places)
+            stamp, tokens, output = (fields[index] for index in places)
             yield reader.line_num, (time_of(stamp), int(tokens), int(output), (), 0)
         except (ValueError, IndexError):
             raise InputError(
@@ -218,7 +220,7 @@ def _rows(path: Source, kind: str) -> Iterator[SimulatedRequest]:
             _mooncake(file, path.name) if kind == "mooncake" else _table(file, *TABLES[kind], name=path.name)
         ):
             longest = MAX_SEQUENCE_TOKENS
-            if not 0 <= tokens <= longest or not 0 <= output <= longest or not -LATEST < time < LATEST:
+            if not 0 <= tokens <= longest or not 0 <= output <= longest or not -MAX_SECONDS < time < MAX_SECONDS:
                 wrong = f"has a number that is negative, not finite or larger than any request's ({longest:,} tokens)"
                 raise InputError(f"Line {line} of the trace {shorten(path.name, 120)} {wrong}.")
             if before is not None and time < before:
@@ -227,21 +229,26 @@ def _rows(path: Source, kind: str) -> Iterator[SimulatedRequest]:
             before = time
             if not tokens or not output:
                 continue
-            start = time if start is None else start
-            session = _session(blocks[: tokens // size], ends, number) if blocks else -1
-            since = time - start + 0.0  # -0.0 is written as 0
-            yield SimulatedRequest(number, since, tokens, output, blocks, size if blocks else 0, session=session)
+            if start is None:
+                start = time
+            session = -1
+            if blocks:
+                session = _session(blocks[: tokens // size], ends, number)
+            else:
+                size = 0
+            since = time - start + 0.0  # turns -0.0 into 0.0
+            yield SimulatedRequest(number, since, tokens, output, blocks, size, session=session)
             number += 1
     if not number:
         raise InputError(f"The trace {shorten(path.name, 120)} has no request in it that has a prompt and an output.")
 
 
 def _session(blocks: tuple[int, ...], ends: dict[int, int], number: int) -> int:
-    """The session of a request: that of an earlier prompt which it goes on from, by the last whole block of either."""
-    found = next((ends[block] for block in reversed(blocks) if block in ends), number)
+    """The session of a request: that of the earlier prompt which it continues, by the last whole block of either."""
+    session = next((ends[block] for block in reversed(blocks) if block in ends), number)
     if blocks:
-        ends[blocks[-1]] = found
-    return found
+        ends[blocks[-1]] = session
+    return session
 
 
 def read_trace(path: Path | str, speed: float = 1.0) -> Replay:
@@ -260,26 +267,26 @@ def _recorded(line: str) -> RecordedLine:
 
 
 def recorded_room(path: Path | str) -> int:
-    """Tokens that a replica's cache had room for when a trace was recorded; 0 where it does not say."""
+    """Tokens of cache that a replica had when a trace was recorded; 0 if the trace does not say."""
     with _opened(_source(path)) as file:
         return _recorded(file.readline(1 << 20)).kv_tokens
 
 
 def _recorded_order(path: Source) -> dict[int, tuple[int, float]]:
-    """Whom the requests of a server's record followed; nobody where another trace, or an open stream, is read."""
+    """For each request of a server's record the one that it followed, and how long after; empty for other traces and
+    open streams."""
     with _opened(path) as file:
         if _recorded(file.readline(1 << 20)).ttft_s < 0:
             return {}
         file.seek(0)
-        lines = [one for one in map(_recorded, filter(str.strip, _lines(file, path.name))) if one.output_length]
-    came = [one.timestamp / 1e3 for one in lines]
-    spent = (max(one.ttft_s, 0.0) + one.tpot_s * (one.output_length - 1) for one in lines)
+        lines = [line for line in map(_recorded, filter(str.strip, _lines(file, path.name))) if line.output_length]
+    came = [line.timestamp / 1e3 for line in lines]
+    spent = (max(line.ttft_s, 0.0) + line.tpot_s * (line.output_length - 1) for line in lines)
     return order_of(came, [at + seconds for at, seconds in zip(came, spent, strict=True)])
 
 
-FULL = 0.9
-"""The part of the most requests at once that must be under way at nearly every arrival, where each follows an
-output."""
+FULL_SHARE = 0.9
+"""In a closed loop at least this fraction of the most concurrent requests runs at nearly every arrival."""
 
 
 def order_of(came: list[float], ended: list[float]) -> dict[int, tuple[int, float]]:
@@ -293,13 +300,19 @@ def order_of(came: list[float], ended: list[float]) -> dict[int, tuple[int, floa
     under_way, free, counts = list[tuple[float, int]](), list[int](), list[int]()
     order: dict[int, tuple[int, float]] = {}
     for number, (at, end) in enumerate(zip(came, ended, strict=True)):
+        # clients whose request has ended are free to send the next
         while under_way and under_way[0][0] <= at:
             free.append(heapq.heappop(under_way)[1])
         heapq.heappush(under_way, (end, number))
         counts.append(len(under_way))
         if free:
             order[number] = (before := free.pop()), at - ended[before]
-    most = max(counts, default=0)
-    steady = counts[counts.index(most) :] if counts else []
-    closed = most > 1 and len(steady) > most and sum(one >= FULL * most for one in steady) > FULL * len(steady)
+    # Closed if, once all clients have started, nearly every arrival finds nearly all of them busy.
+    peak = max(counts, default=0)
+    steady = counts[counts.index(peak) :] if counts else []
+    closed = (
+        peak > 1
+        and len(steady) > peak
+        and sum(count >= FULL_SHARE * peak for count in steady) > FULL_SHARE * len(steady)
+    )
     return order if closed else {}

@@ -1,8 +1,8 @@
-"""Traffic: a stream of requests, and what clients do when they have their output.
+"""Traffic: a stream of requests, and what clients do once they have their output.
 
-`OpenLoop` does not wait for outputs. In a `ClosedLoop` each of a number of clients sends its next request when it has
-the output of its last (and has thought about it), as load generators with a fixed concurrency do; they start together
-or spread over a ramp. Every stream is made as it is needed and depends on the seed alone.
+`OpenLoop` does not wait for outputs. In a `ClosedLoop` each client sends its next request when it has the output of its
+last (and has thought about it), as load generators with a fixed concurrency do; clients start together or spread over a
+ramp. Every stream is generated lazily and depends on the seed alone.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -18,10 +18,11 @@ from dragonscale.simulation.distributions import CHUNK, Arrivals, Lengths
 from dragonscale.simulation.request import SimulatedRequest
 
 After = Callable[[SimulatedRequest, float], SimulatedRequest | None]
+"""The request that follows when another has ended at a time, if any."""
 
 
 class TrafficSource(Protocol):
-    """What a simulation is driven by."""
+    """What drives a simulation."""
 
     @property
     def requests(self) -> int:
@@ -29,14 +30,16 @@ class TrafficSource(Protocol):
         ...
 
     def start(self, seed: int) -> tuple[Iterator[SimulatedRequest], After | None]:
-        """Requests in order of arrival that come by themselves, and the one that follows when another ends, if any."""
+        """Requests that come by themselves, in order of arrival, and the one that follows when another ends, if any."""
         ...
 
 
 @dataclass(frozen=True)
 class Prefixes:
-    """Prompts that begin alike: a share of the requests starts with one of `groups` prefixes of `tokens` tokens, group
-    number i being as popular as i^-skew (0: all alike). A prompt no longer than the prefix is cut from it."""
+    """Shared prefixes: a fraction `share` of the prompts starts with one of `groups` prefixes of `tokens` tokens.
+
+    Group i is as popular as i^-skew (0: all alike). A prompt no longer than the prefix is cut from it.
+    """
 
     groups: int
     tokens: int
@@ -52,7 +55,7 @@ class Prefixes:
     def draw(self, random: numpy.random.Generator) -> Iterator[int]:
         """Group of each request, -1 for none."""
         weights = numpy.arange(1, self.groups + 1) ** -float(self.skew)
-        bounds = numpy.cumsum(weights / weights.sum())
+        bounds = numpy.cumsum(weights / weights.sum())  # the distribution function, to be inverted
         while True:
             groups = numpy.minimum(numpy.searchsorted(bounds, random.random(CHUNK)), self.groups - 1)
             yield from numpy.where(random.random(CHUNK) < self.share, groups, -1).tolist()
@@ -60,15 +63,17 @@ class Prefixes:
 
 @dataclass(frozen=True)
 class Brought:
-    """What requests bring beside text: one of some LoRA `adapters` (drawn as prefixes are, without tokens), and so many
-    `images`, whose tokens are the prompt's."""
+    """What requests have besides text: one of some LoRA `adapters` (drawn like prefixes, without tokens), and a number
+    of `images`, whose tokens are part of the prompt."""
 
     adapters: Prefixes | None = None
     images: int = 0
 
     def draw(self, random: numpy.random.Generator) -> Iterator[int]:
         """The adapter of each request, -1 for none."""
-        return self.adapters.draw(random) if self.adapters is not None else repeat(-1)
+        if self.adapters is None:
+            return repeat(-1)
+        return self.adapters.draw(random)
 
 
 PLAIN = Brought()
@@ -77,17 +82,21 @@ PLAIN = Brought()
 def _bodies(
     prompt: Lengths, output: Lengths, prefixes: Prefixes | None, brought: Brought, seed: int
 ) -> tuple[Iterator[Any], ...]:
-    """All of requests but their numbers and times. Each kind of number has a stream of its own, so that changing one
-    distribution leaves the others' draws alone."""
+    """All fields of requests but numbers and times, as streams in order of the fields.
+
+    Each has a random stream of its own, so that changing one distribution leaves the others' draws unchanged.
+    """
     inputs = prompt.draw(numpy.random.default_rng((seed, 1)))
     outputs = output.draw(numpy.random.default_rng((seed, 2)))
     adapters = brought.draw(numpy.random.default_rng((seed, 4)))
+    # kind, priority, session, adapter, images, warm
     rest = repeat(0), repeat(0), repeat(-1), adapters, repeat(brought.images), repeat(0)
     if prefixes is None:
         return inputs, outputs, repeat(()), repeat(0), *rest
-    groups, again = tee(prefixes.draw(numpy.random.default_rng((seed, 3))))
-    blocks = (() if group < 0 else (group,) for group in groups)
-    sizes = (0 if group < 0 else prefixes.tokens for group in again)
+    # a prefix is one block of all its tokens
+    block_groups, size_groups = tee(prefixes.draw(numpy.random.default_rng((seed, 3))))
+    blocks = (() if group < 0 else (group,) for group in block_groups)
+    sizes = (0 if group < 0 else prefixes.tokens for group in size_groups)
     return inputs, outputs, blocks, sizes, *rest
 
 
@@ -98,7 +107,7 @@ def _check_count(requests: int) -> None:
 
 @dataclass(frozen=True)
 class OpenLoop:
-    """Requests that come whatever becomes of them."""
+    """Requests that arrive whatever becomes of those before."""
 
     arrivals: Arrivals
     requests: int
@@ -114,15 +123,18 @@ class OpenLoop:
         """Requests in order of arrival; none follow."""
         times = self.arrivals.times(numpy.random.default_rng((seed, 0)))
         bodies = _bodies(self.prompt, self.output, self.prefixes, self.brought, seed)
-        made = partial(tuple.__new__, SimulatedRequest)  # in C alone
-        stream: Iterator[SimulatedRequest] = map(made, zip(count(), times, *bodies, strict=False))
+        make = partial(tuple.__new__, SimulatedRequest)  # skips the named tuple's Python constructor
+        stream: Iterator[SimulatedRequest] = map(make, zip(count(), times, *bodies, strict=False))
         return islice(stream, self.requests), None
 
 
 @dataclass(frozen=True)
 class ClosedLoop:
-    """`clients` who send one request after the other, `requests` in all. They begin together, or one after the other
-    over `ramp_s` seconds; between an output and the next request they think for `think_s`."""
+    """`clients` that send one request after the other, `requests` in all.
+
+    They start together, or one after the other over `ramp_s` seconds; between an output and the next request they think
+    for `think_s`.
+    """
 
     clients: int
     requests: int
@@ -142,23 +154,28 @@ class ClosedLoop:
         """The clients' first requests, and the next of whoever has its output."""
         bodies = zip(*_bodies(self.prompt, self.output, self.prefixes, self.brought, seed), strict=False)
         first = min(self.clients, self.requests)
-        numbers = iter(range(first, self.requests))
+        request_numbers = iter(range(first, self.requests))
         begin = [
             SimulatedRequest(n, n * self.ramp_s / self.clients, *body)
             for n, body in zip(range(first), bodies, strict=False)
         ]
 
         def after(_request: SimulatedRequest, now: float) -> SimulatedRequest | None:
-            number = next(numbers, None)
-            return None if number is None else SimulatedRequest(number, now + self.think_s, *next(bodies))
+            number = next(request_numbers, None)
+            if number is None:
+                return None
+            return SimulatedRequest(number, now + self.think_s, *next(bodies))
 
         return iter(begin), after
 
 
 @dataclass(frozen=True)
 class Replay:
-    """Requests as they are given, in order of arrival; `speed` 2 replays them twice as fast. `read` is called anew for
-    every run. Those that `after` has come when another request has ended, and so much later."""
+    """Given requests in order of arrival; `speed` 2 replays them twice as fast.
+
+    `read` is called anew for every run. Requests that `after` lists arrive when another has ended, and some seconds
+    later.
+    """
 
     read: Callable[[], Iterator[SimulatedRequest]]
     requests: int
@@ -178,14 +195,16 @@ class Replay:
         stream = islice(stream, self.requests)
         if not self.after:
             return stream, None
-        every = {request.number: request for request in stream}
-        next_of = {before: every[number] for number, (before, _) in self.after.items() if number in every}
+        by_number = {request.number: request for request in stream}
+        next_of = {before: by_number[number] for number, (before, _) in self.after.items() if number in by_number}
 
         def after(ended: SimulatedRequest, now: float) -> SimulatedRequest | None:
             request = next_of.get(ended.number)
-            return request and request._replace(arrival_s=now + self.after[request.number][1] / self.speed)
+            if request is None:
+                return None
+            return request._replace(arrival_s=now + self.after[request.number][1] / self.speed)
 
-        return (request for request in every.values() if request.number not in self.after), after
+        return (request for request in by_number.values() if request.number not in self.after), after
 
     def first(self, requests: int) -> "Replay":
         """No more than so many of them."""

@@ -1,4 +1,4 @@
-"""What frameworks of reinforcement learning do: trainers, engine, modes and weight transfer, by `frameworks.toml`.
+"""Frameworks of reinforcement learning: their trainers, engine, modes and weight transfer, by `frameworks.toml`.
 
 >>> framework("nemo-rl").engine, algorithm("ppo").critic
 ('vllm', True)
@@ -16,11 +16,12 @@ from dragonscale.plan.settings import shipped_table
 
 MODES = ("colocated", "one-step-off", "async")
 AT_ONCE = ("one-step-off", "async")
-"""Modes in which trainer and engine work at once; on two pools in turns it is `separate`, which no search offers."""
+"""Modes in which trainer and engine work at the same time. (On two pools in turns the mode is `separate`, which no
+search offers.)"""
 
 
 class StepErrors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A row of `errors`: what published steps took over what was expected."""
+    """A row of `errors`: what published steps took over what was expected, minus one."""
 
     low: float
     middle: float
@@ -61,16 +62,16 @@ class Framework(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def errors(self) -> StepErrors:
-        """How far published steps of it were from what was expected; of all where none of its own is known."""
-        known: dict[str, StepErrors] = _rows("errors", StepErrors)
-        return known.get(self.name, known["others"])
+        """The errors of its published steps; of all frameworks if none of its own is known."""
+        rows: dict[str, StepErrors] = _rows("errors", StepErrors)
+        return rows.get(self.name, rows["others"])
 
     def method(self, mode: str) -> str:
-        """How weights travel."""
+        """The method by which weights travel to the engine."""
         return self.colocated if mode == "colocated" else self.split
 
     def share(self, mode: str) -> float:
-        """The part of HBM that the engine takes."""
+        """The fraction of HBM that the engine uses."""
         return self.share_colocated if mode == "colocated" else self.share_split
 
 
@@ -104,9 +105,9 @@ def _rows(kind: str, row: type[Any]) -> dict[str, Any]:
 
 
 def frameworks() -> dict[str, Framework]:
-    """Those that are known, by name."""
-    known: dict[str, Framework] = _rows("frameworks", Framework)
-    return {name: msgspec.structs.replace(row, name=name) for name, row in known.items()}
+    """All known frameworks by name."""
+    rows: dict[str, Framework] = _rows("frameworks", Framework)
+    return {name: msgspec.structs.replace(row, name=name) for name, row in rows.items()}
 
 
 def framework(name: str) -> Framework:
@@ -119,33 +120,38 @@ def framework(name: str) -> Framework:
 
 def algorithm(name: str) -> Algorithm:
     """An algorithm by name."""
-    known = _rows("algorithms", Algorithm)
-    if name.strip().lower() not in known:
-        raise unknown("algorithm", name, known)
-    return known[name.strip().lower()]
+    rows = _rows("algorithms", Algorithm)
+    if name.strip().lower() not in rows:
+        raise unknown("algorithm", name, rows)
+    return rows[name.strip().lower()]
 
 
 def transfer_seconds(method: str, volume: float, card: float, chips: int) -> float:
-    """Seconds for so many bytes of weights to the engine: the method's own pace, or the wires of its senders (`card`
-    bytes a second each, of so many chips) where they are slower. Where what it takes to begin is made of a message
-    for each tensor, a model below the `least` that the pace was published for takes less in proportion.
+    """Seconds to send `volume` bytes of weights to the engine.
+
+    The method's own rate, or the network cards of its senders (`card` bytes per second each, of `chips` chips) if they
+    are slower. Where the start-up time consists of a message for each tensor, a model below the `least` size that the
+    rate was published for takes less in proportion.
 
     >>> round(transfer_seconds("broadcast", 1.2e9, 25e9, 4), 1)
     0.8
     """
     row = _rows("methods", WeightTransfer)[method]
-    wires = card * (min(row.senders, chips) or chips)
+    wires = card * (min(row.senders, chips) or chips)  # no number of senders: all chips send
     return (row.start_s + max(volume, row.least) / min(row.rate, wires)) * min(volume / max(row.least, 1.0), 1.0)
 
 
 def switching_seconds(row: Framework, weights: float, optimizer: float, host_link: float) -> float:
-    """Seconds between engine and trainer on the same chips: the engine sleeps and wakes, and so many bytes of a chip's
-    weights and of its optimizer state go to the host and come back: weights through pinned memory, optimizer state at
-    the framework's pace and, back, at that of pageable memory, or at the link's where that is slower.
+    """Seconds to switch between engine and trainer on the same chips.
+
+    The engine sleeps and wakes, and a chip's `weights` and `optimizer` bytes go to the host and come back: weights
+    through pinned memory, optimizer state at the framework's rate and back at that of pageable memory, or the link's if
+    that is slower.
 
     >>> round(switching_seconds(framework("nemo-rl"), 9e9, 18e9, 55e9), 1)
     13.2
     """
     turns = tables()["turns"]
+    # rates to the host and back; a framework without a rate of its own uses the link's
     down, up = (min(rate or host_link, host_link) for rate in (row.offload_rate, turns["pageable"]))
     return turns["sleep_s"] + turns["wake_s"] + 2 * weights / host_link + optimizer / down + optimizer / up

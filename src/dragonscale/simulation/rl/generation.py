@@ -1,17 +1,18 @@
 """How long a batch of answers takes to generate: decode steps of one replica over time, as its batch drains.
 
-Every decode step makes a token of each answer under way, so a step is the clock: an answer that starts at step s ends
-at step s + length, whatever a step takes. Answers beyond what the cache or the engine has room for start as others end.
-What a step takes follows from how many are under way and how long they are by then (`serving.phases`), and few long
-answers at the end are the tail that everything waits for.
+Every decode step makes a token of each running answer, so steps are the clock: an answer that starts at step s ends at
+step s + length, whatever a step takes. Answers for which cache or engine have no space start as others end. The time of
+a step follows from how many answers run and how long they are by then (`serving.phases`); the few long answers at the
+end are the tail that everything waits for.
 
-A batch need not end: with `ahead` answers under way beyond the step's own, the step is over when as many as it needs
-have ended, and the rest go on in the next (partial rollouts, bounded staleness). Nothing ahead is the whole drain.
+A batch need not drain: with `ahead` answers running beyond the step's own, the step is over when as many as it needs
+have ended, and the rest continue in the next (partial rollouts, bounded staleness). Nothing ahead is the whole drain.
 """
 
 import heapq
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy
 
@@ -23,19 +24,28 @@ from dragonscale.serving.iteration.phases import iteration_cost
 from dragonscale.simulation.rl.lengths import AnswerLengths
 
 SEGMENTS = 32
-"""Stretches of time by the clock, and as many by answers that end, in which decode steps are taken as alike."""
-LAST = 0.02
-"""The part of a batch's answers whose time is its tail."""
+"""Stretches by the clock, and as many by answers that end, within which all decode steps count as equal."""
+TAIL_SHARE = 0.02
+"""The fraction of a batch's answers, the last ones, whose time is its tail."""
 ROUNDS = 12
-"""Guesses of how many answers the cache has room for."""
-MOST_AHEAD = 4.0
+"""Iterations to find how many answers fit into the cache."""
+MAX_AHEAD = 4.0
 """Steps ahead beyond which a batch is always full."""
+
+
+class Segments(NamedTuple):
+    """Stretches of decode steps: their edges, (segments + 1,), and in each the mean number of running answers and their
+    mean tokens, (segments,)."""
+
+    edges: numpy.ndarray
+    batch: numpy.ndarray
+    keys: numpy.ndarray
 
 
 @dataclass(frozen=True)
 class Rollout:
     """The answers of a step on one replica: seconds in all, of them for prompts and for the `tail` after all but the
-    last answers have ended; how many are under way at once at most and on average; bytes on a chip; output tokens."""
+    last answers have ended; how many run together at most and on average; bytes on a chip; output tokens."""
 
     seconds: float
     prefill_s: float
@@ -47,21 +57,25 @@ class Rollout:
 
 
 def room_for(deployment: Deployment, prompt: float, lengths: numpy.ndarray) -> int:
-    """Answers under way at once that the engine and, at the fullest moment, the cache have room for; 0 where not even
-    the weights fit. Those that start together grow together, so the fullest moment is late: an engine that began more
-    would have to preempt some and compute them again."""
-    found = capacity(deployment)
-    room = min(len(lengths), deployment.engine.scheduling.max_sequences * deployment.plan.data)
-    if not numpy.all(found.fits):
+    """The most answers that run together within the engine's limit and, at the fullest moment, within the cache; 0 if
+    not even the weights fit.
+
+    Those that start together grow together, so the fullest moment is late. An engine that started more would have to
+    preempt some and compute them again.
+    """
+    memory = capacity(deployment)
+    together = min(len(lengths), deployment.engine.scheduling.max_sequences * deployment.plan.data)
+    if not numpy.all(memory.fits):
         return 0
     for _ in range(ROUNDS):
-        start = starts(lengths, room)
+        start = starts(lengths, together)
         _, batch, keys = _segments(start, start + lengths, float((start + lengths).max()))
-        fullest = float((batch * found.sequence(prompt + keys)).max())
-        if fullest <= first_number(found.cache) or room == 1:
+        fullest = float((batch * memory.sequence(prompt + keys)).max())
+        # shrink in proportion, and by at least 2% so that it ends
+        if fullest <= first_number(memory.cache) or together == 1:
             break
-        room = max(int(room * min(first_number(found.cache) / fullest, 0.98)), 1)
-    return room
+        together = max(int(together * min(first_number(memory.cache) / fullest, 0.98)), 1)
+    return together
 
 
 def generate(
@@ -72,74 +86,87 @@ def generate(
     group: int,
     replicas: int,
     ahead: float = 0.0,
-    again: bool = False,
+    recomputes: bool = False,
 ) -> Rollout:
-    """Generate `samples` answers, `group` to a prompt, on so many replicas of which this is the one with the longest
-    answer; the prompt's cache is shared by its answers. Those that go on in the next step keep their cache, or have
-    their tokens computed `again` by the new weights."""
-    extra = min(ahead, MOST_AHEAD)
-    own = lengths.draw(math.ceil(samples * (1 + extra)))[::-1][::replicas]
-    needed = math.ceil(len(own) / (1 + extra))
-    own = numpy.random.default_rng(0).permutation(own)
-    room = room_for(deployment, prompt / group, own)
-    if room < 1:
+    """Generate `samples` answers, `group` to a prompt, on `replicas` replicas: the one with the longest answer.
+
+    The cache of a prompt is shared by its answers. Answers that continue in the next step keep their cache, or have
+    their tokens recomputed by the new weights. Arrays are (answers,) or (segments,).
+    """
+    extra = min(ahead, MAX_AHEAD)
+    # every `replicas`-th answer, from the longest; they start in random order
+    drawn = lengths.draw(math.ceil(samples * (1 + extra)))[::-1][::replicas]
+    needed = math.ceil(len(drawn) / (1 + extra))
+    drawn = numpy.random.default_rng(0).permutation(drawn)
+    together = room_for(deployment, prompt / group, drawn)
+    if together < 1:
         return Rollout(math.inf, 0.0, 0.0, 0, 0.0, math.inf, 0.0)
-    start = starts(own, room)
-    end = start + own
-    over = numpy.sort(end)[needed - 1]
+    start = starts(drawn, together)
+    end = start + drawn
+    over = numpy.sort(end)[needed - 1]  # the step at which enough have ended
     cut = numpy.minimum(end, over)
     edges, batch, keys = _segments(start, cut, over)
     step = numpy.broadcast_to(iteration_cost(deployment, decode(batch, prompt + keys)).expected, batch.shape)
-    taken = numpy.diff(edges) * step
+    segment_s = numpy.diff(edges) * step
     tokens = float(numpy.maximum(cut - start, 0.0).sum())
-    # what was begun ahead is work of the next step, as what the last one began is of this
-    share = float(own.mean()) * needed / tokens
-    last = numpy.sort(end)[max(math.ceil(needed * (1 - LAST)) - 1, 0)]
-    tail = float(taken[edges[:-1] >= last].sum())
+    # Answers begun ahead are work of the next step, as those that the last step began are of this: count as many
+    # tokens as a step needs.
+    share = float(drawn.mean()) * needed / tokens
+    last = numpy.sort(end)[max(math.ceil(needed * (1 - TAIL_SHARE)) - 1, 0)]
+    tail = float(segment_s[edges[:-1] >= last].sum())
     first = _prefill(deployment, prompt, max(needed / group, 1.0))
-    if again and numpy.any(end > over):
-        held = prompt + (over - start)[(end > over) & (start < over)]
-        first += _prefill(deployment, round(held.mean()), float(len(held))) if len(held) else 0.0
-    found = capacity(deployment)
-    most = int(min(room, len(own)))
-    held = first_number(found.held(most, prompt + float(keys.max())))
-    decoding = float(taken.sum()) * share
-    mean = float((batch * taken).sum() / taken.sum())
-    held = min(held, first_number(found.usable))
-    return Rollout(first + decoding, first, tail * share, most, mean, held, float(own.mean()) * needed)
+    if recomputes and numpy.any(end > over):
+        # those in flight are prefilled anew, with what they have produced
+        cached = prompt + (over - start)[(end > over) & (start < over)]
+        if len(cached):
+            first += _prefill(deployment, round(cached.mean()), float(len(cached)))
+    memory = capacity(deployment)
+    largest = int(min(together, len(drawn)))
+    hbm_bytes = first_number(memory.held(largest, prompt + float(keys.max())))
+    return Rollout(
+        seconds=first + float(segment_s.sum()) * share,
+        prefill_s=first,
+        tail_s=tail * share,
+        together=largest,
+        mean_batch=float((batch * segment_s).sum() / segment_s.sum()),
+        hbm_bytes=min(hbm_bytes, first_number(memory.usable)),
+        tokens=float(drawn.mean()) * needed,
+    )
 
 
-def starts(lengths: numpy.ndarray, room: int) -> numpy.ndarray:
-    """The decode step at which each answer starts, in their order: at once while there is room, then as others end.
+def starts(lengths: numpy.ndarray, together: int) -> numpy.ndarray:
+    """The decode step at which each answer starts, in their order: at once up to `together`, then as others end.
 
-    >>> starts(numpy.array([4.0, 1.0, 2.0]), room=2).tolist()
+    >>> starts(numpy.array([4.0, 1.0, 2.0]), together=2).tolist()
     [0.0, 0.0, 1.0]
     """
     begun = numpy.zeros(len(lengths))
-    ends = lengths[:room].tolist()
+    ends = lengths[:together].tolist()
     heapq.heapify(ends)
-    for place in range(room, len(lengths)):
-        begun[place] = ends[0]
-        heapq.heapreplace(ends, ends[0] + float(lengths[place]))
+    for index in range(together, len(lengths)):
+        begun[index] = ends[0]
+        heapq.heapreplace(ends, ends[0] + float(lengths[index]))
     return begun
 
 
-def _segments(start: numpy.ndarray, end: numpy.ndarray, over: float) -> tuple[numpy.ndarray, ...]:
-    """Edges of stretches of decode steps, and in each the mean answers under way and their mean tokens."""
+def _segments(start: numpy.ndarray, end: numpy.ndarray, over: float) -> Segments:
+    """Cut the decode steps up to `over` into segments; `start` and `end` are (answers,)."""
     ends = numpy.sort(end)
     by_rank = ends[numpy.linspace(0, len(ends) - 1, SEGMENTS).astype(int)]
-    last = ends[max(math.ceil(len(ends) * (1 - LAST)) - 1, 0)]
+    last = ends[max(math.ceil(len(ends) * (1 - TAIL_SHARE)) - 1, 0)]
+    # the last answers end one by one
     edges = numpy.unique([0.0, last, *numpy.linspace(0.0, over, SEGMENTS), *by_rank, *ends[-8:]])
-    low, high = edges[:-1, None], edges[1:, None]
-    begun, gone = numpy.maximum(start, low), numpy.minimum(end, high)
-    there = numpy.maximum(gone - begun, 0.0)
-    total = there.sum(axis=1)
-    keys = (there * ((begun + gone) / 2 - start)).sum(axis=1) / numpy.maximum(total, 1e-12)
-    return edges, numpy.maximum(total / (high - low)[:, 0], 1.0), keys
+    low, high = edges[:-1, None], edges[1:, None]  # (segments, 1)
+    begun, gone = numpy.maximum(start, low), numpy.minimum(end, high)  # (segments, answers)
+    steps = numpy.maximum(gone - begun, 0.0)
+    total = steps.sum(axis=1)
+    # an answer's mean length in a segment is that in its middle
+    keys = (steps * ((begun + gone) / 2 - start)).sum(axis=1) / numpy.maximum(total, 1e-12)
+    return Segments(edges, numpy.maximum(total / (high - low)[:, 0], 1.0), keys)
 
 
 def _prefill(deployment: Deployment, prompt: int, prompts: float) -> float:
-    """Seconds for so many prompts, as many in an iteration as its budget of tokens takes."""
+    """Seconds for so many prompts, as many in an iteration as its token budget takes."""
     together = min(max(deployment.engine.scheduling.max_tokens // prompt, 1), math.ceil(prompts))
     cost = iteration_cost(deployment, prefill(prompt, together)).expected
     return first_number(cost) * prompts / together

@@ -1,7 +1,7 @@
-"""How long answers are: a lognormal by its mean and spread, or lengths that were measured, cut off at a cap.
+"""How long answers are: a lognormal by its mean and spread, or measured lengths, truncated at a cap.
 
-The mean is that of the answers as they come out, cut off ones included, as frameworks report it. Of n answers the i-th
-shortest is taken at the (i - 1/2)/n quantile, so that a batch is the same each time and its longest grows with n.
+The mean is that of the answers as they come out, truncated ones included, as frameworks report it. Of n answers the
+i-th shortest is the (i - 1/2)/n quantile, so that a batch is the same each time and its longest grows with n.
 
 >>> answers = AnswerLengths(mean=1000, cap=4096)
 >>> drawn = answers.draw(512)
@@ -22,14 +22,14 @@ from dragonscale.errors import InputError
 SPREAD = 0.75
 """Standard deviation of the logarithm: with it 3% of answers are more than four times the median. verl's
 partial-rollout recipe has about 3% of samples "far longer"; that far means four times is read into it."""
-FINE = 512
-"""Quantiles by which a mean is found."""
+MEAN_QUANTILES = 512
+"""Quantiles over which a mean is computed."""
 
 
 @dataclass(frozen=True)
 class AnswerLengths:
-    """Output tokens of answers: their `mean`, the `cap` that cuts them off, the `spread` of a lognormal; or `measured`
-    ones, from which all follows."""
+    """Output tokens of answers: their `mean`, the `cap` that truncates them, the `spread` of a lognormal; or `measured`
+    ones, which determine everything."""
 
     mean: float
     cap: int
@@ -45,16 +45,19 @@ class AnswerLengths:
 
     @cached_property
     def median(self) -> float:
-        """Of the lognormal before it is cut off, by halving: the mean of cut off answers only grows with it."""
+        """The median of the lognormal before it is truncated."""
         low, high = math.log(self.mean) - 2 * self.spread**2, math.log(self.cap) + 8 * self.spread
-        for _ in range(60):
+        for _ in range(60):  # bisection: the mean of truncated answers grows with the median
             middle = (low + high) / 2
-            mean = float(numpy.minimum(numpy.exp(middle + self.spread * _normal(FINE)), self.cap).mean())
-            low, high = (middle, high) if mean < self.mean else (low, middle)
+            quantiles = numpy.exp(middle + self.spread * _normal(MEAN_QUANTILES))
+            if float(numpy.minimum(quantiles, self.cap).mean()) < self.mean:
+                low = middle
+            else:
+                high = middle
         return math.exp(low)
 
     def draw(self, count: int) -> numpy.ndarray:
-        """The lengths of so many answers, from the shortest to the longest."""
+        """The lengths of so many answers, ascending: (count,)."""
         if self.measured:
             places = (numpy.arange(count) + 0.5) / count
             return numpy.minimum(numpy.quantile(numpy.array(self.measured), places), self.cap)
@@ -63,7 +66,7 @@ class AnswerLengths:
 
 
 def measured_lengths(lengths: list[float], cap: int) -> AnswerLengths:
-    """Answers as they were measured, cut off at a cap.
+    """Answers as they were measured, truncated at a cap.
 
     >>> measured_lengths([100, 300, 5000], cap=1024).mean
     474.6666666666667
@@ -74,5 +77,6 @@ def measured_lengths(lengths: list[float], cap: int) -> AnswerLengths:
 
 @functools.lru_cache(64)
 def _normal(count: int) -> numpy.ndarray:
-    usual = NormalDist()
-    return numpy.array([usual.inv_cdf((place + 0.5) / count) for place in range(count)])
+    """Quantiles of the standard normal distribution, (count,)."""
+    normal = NormalDist()
+    return numpy.array([normal.inv_cdf((rank + 0.5) / count) for rank in range(count)])

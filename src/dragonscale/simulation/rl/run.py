@@ -1,10 +1,10 @@
-"""A run of many steps, event by event: answers of drawn lengths on every replica, a queue, a trainer that takes them.
+"""A run of many steps as a discrete-event simulation: answers of drawn lengths on every replica, a queue, a trainer.
 
-All answers of a replica gain a token in each of its decode steps, so a replica has a clock that counts them: an answer
-ends when the clock has gone by as many as it is long, and what a step takes goes by how many are under way. Answers may
-stop for tools between turns. The trainer takes the oldest answers that have ended, works as long as the planner says of
-so many tokens, and sends new weights, for which every replica stops. How far answers may run ahead is bounded by how
-many are begun; where the framework bounds the age of weights, an answer that would be too old is waited for.
+All answers of a replica gain a token in each of its decode steps, so a replica has a clock that counts steps: an answer
+ends when the clock has advanced by its length, and the time of a step follows from how many answers run. Answers may
+stop for tools between turns. The trainer takes the oldest finished answers, works as long as the planner says for so
+many tokens, and sends new weights, for which every replica stops. How far answers may run ahead is bounded by how many
+are begun; where the framework bounds the age of weights, an answer that would become too old is waited for.
 """
 
 import heapq
@@ -23,9 +23,11 @@ from dragonscale.simulation.rl.step import BETWEEN, ROLLOUT, TRAINER, RlStep, de
 
 @dataclass(frozen=True)
 class RunTerms:
-    """How long a run is, and what happens in it: a replica fails once in `mtbf_s` on average (0: never), begins its
-    answers again, and is back after `restart_s`. From a step on there may be another number of replicas (`engines`:
-    step and how many)."""
+    """How long a run is, and what happens in it.
+
+    A replica fails once in `mtbf_s` on average (0: never), begins its answers again, and is back after `restart_s`.
+    From a step on there may be another number of replicas (`engines`: step and how many).
+    """
 
     steps: int = 100
     seed: int = 0
@@ -36,7 +38,7 @@ class RunTerms:
 
 @dataclass
 class Answer:
-    """One under way: output tokens of its turns that are left, the version of the weights that it began with."""
+    """A running answer: its output tokens, those left of each turn, and the version of the weights it began with."""
 
     tokens: float
     left: list[float]
@@ -45,7 +47,7 @@ class Answer:
 
 @dataclass
 class RolloutEngine:
-    """A replica: its clock of decode steps, answers under way by the clock at which their turn ends."""
+    """A replica: its clock of decode steps, and running answers by the clock at which their turn ends."""
 
     number: int
     clock: float = 0.0
@@ -58,9 +60,12 @@ class RolloutEngine:
 
 @dataclass
 class SimulatedRlRun:
-    """What happened: seconds of each step, how old the weights behind each trained answer were, answers that waited in
-    the queue as each step began, answers begun, trained on and begun again, and spans for a timeline (what, where, from
-    when, how long)."""
+    """What happened in a run.
+
+    Seconds of each step, the age of the weights behind each trained answer, answers that waited in the queue as each
+    step began, counts of answers begun, trained on and begun again, and spans for a timeline (what, where, start,
+    seconds).
+    """
 
     step_s: list[float] = field(default_factory=list[float])
     staleness: list[int] = field(default_factory=list[int])
@@ -80,7 +85,7 @@ class RunSimulation:
     """The state of a run, and the events that change it."""
 
     def __init__(self, step: RlStep, terms: RunTerms) -> None:
-        plan, work, made = step.plan, step.work, step.generation
+        plan, work, rollout = step.plan, step.work, step.generation
         self.step, self.terms, self.work = step, terms, work
         self.random = numpy.random.default_rng(terms.seed)
         self.batch = work.answers
@@ -89,18 +94,18 @@ class RunSimulation:
         self.oldest = math.ceil(self.limit) if strict else math.inf
         deployment = deployed(plan)
         lengths = work.lengths.draw(512)
-        room = room_for(deployment, work.prompt / work.samples, lengths.repeat(math.ceil(made.together / 512) + 1))
-        self.room = max(room, made.together, 1)
+        room = room_for(deployment, work.prompt / work.samples, lengths.repeat(math.ceil(rollout.together / 512) + 1))
+        self.room = max(room, rollout.together, 1)
         sizes = numpy.arange(1, self.room + 1)
         keys = work.prompt + float((lengths**2).sum() / lengths.sum()) / 2
         step_s = numpy.broadcast_to(iteration_cost(deployment, decode(sizes, keys)).expected, sizes.shape)
         # prompts, and what the host does with each token, are a time of every token
-        each = made.prefill_s / made.tokens + plan.framework.token_s(plan.mode)
+        each = rollout.prefill_s / rollout.tokens + plan.framework.token_s(plan.mode)
         self.decode_s = (step_s + each * sizes).tolist()
-        where = {place: [one for one in step.phases if one.place == place] for place in (TRAINER, ROLLOUT, BETWEEN)}
-        self.train_s = sum(one.seconds for one in where[TRAINER] if one.name != "idle")
-        self.between_s = sum(one.seconds for one in where[BETWEEN])
-        self.reward_s = sum(one.seconds for one in where[ROLLOUT] if one.name == "reward")
+        where = {pool: [phase for phase in step.phases if phase.place == pool] for pool in (TRAINER, ROLLOUT, BETWEEN)}
+        self.train_s = sum(phase.seconds for phase in where[TRAINER] if phase.name != "idle")
+        self.between_s = sum(phase.seconds for phase in where[BETWEEN])
+        self.reward_s = sum(phase.seconds for phase in where[ROLLOUT] if phase.name == "reward")
         self.engines = [RolloutEngine(number) for number in range(plan.replicas)]
         self.now, self.version, self.training = 0.0, 0, False
         self.paused = False
@@ -117,8 +122,8 @@ class RunSimulation:
             self._may_fail(engine)
         self._fill()
         while len(self.result.step_s) < self.terms.steps:
-            self.now, _, what, about = heapq.heappop(self.agenda)
-            getattr(self, f"_{what}")(about)
+            self.now, _, what, subject = heapq.heappop(self.agenda)
+            getattr(self, f"_{what}")(subject)
         out = self.result
         tools = sum(what == "resume" for _, _, what, _ in self.agenda)
         out.waiting, out.in_flight = len(self.queue), tools + sum(len(engine.active) for engine in self.engines)
@@ -128,9 +133,9 @@ class RunSimulation:
         out.trainer_busy /= self.now
         return out
 
-    def _at(self, seconds: float, what: str, about: Any = None) -> None:
+    def _at(self, seconds: float, what: str, subject: Any = None) -> None:
         self.order += 1
-        heapq.heappush(self.agenda, (self.now + seconds, self.order, what, about))
+        heapq.heappush(self.agenda, (self.now + seconds, self.order, what, subject))
 
     def _pace(self, engine: RolloutEngine) -> float:
         return self.decode_s[min(len(engine.active), self.room) - 1]
@@ -143,7 +148,7 @@ class RunSimulation:
         engine.since = self.now
 
     def _schedule(self, engine: RolloutEngine) -> None:
-        """The next end of a turn, which later changes of the batch make void."""
+        """Schedule the next end of a turn; later changes of the batch invalidate it by its event number."""
         engine.events += 1
         if engine.active and engine.up and not self.paused:
             wait = max(engine.active[0][0] - engine.clock, 0.0) * self._pace(engine)
@@ -155,19 +160,21 @@ class RunSimulation:
         heapq.heappush(engine.active, (engine.clock + answer.left[0], self.order, answer))
 
     def _fill(self) -> None:
-        """Begin as many answers as staleness allows and replicas have room for, on the emptiest first."""
+        """Begin as many answers as staleness allows and replicas have space for, on the emptiest first."""
         allowed = math.floor((self.version + 1 + self.limit) * self.batch)
-        if math.isinf(self.oldest):  # those that the trainer has begun with make room
+        if math.isinf(self.oldest):  # answers that the trainer has taken free a place
             allowed = self.result.trained + math.floor((1 + self.limit) * self.batch)
-        if self.drains and any(self.running[one] for one in self.running if one < self.version):
+        if self.drains and any(self.running[version] for version in self.running if version < self.version):
             return  # weights arrive once the batch before has ended
         changed: dict[int, RolloutEngine] = {}
-        up = [(len(one.active), one.number) for one in self.engines if one.up]
+        up = [(len(engine.active), engine.number) for engine in self.engines if engine.up]
         heapq.heapify(up)
         while up and self.result.begun < allowed and up[0][0] < self.room and not self.paused:
             engine = self.engines[up[0][1]]
             tokens = float(self._draw())
-            parts = self.random.dirichlet([4.0] * self.work.turns) if self.work.turns > 1 else [1.0]
+            parts = [1.0]
+            if self.work.turns > 1:
+                parts = self.random.dirichlet([4.0] * self.work.turns)  # turns of similar length
             answer = Answer(tokens, [float(part) * tokens for part in parts], self.version)
             self.result.begun += 1
             self.open[self.version] += 1
@@ -184,9 +191,9 @@ class RunSimulation:
             return self.random.choice(lengths.measured)
         return min(max(lengths.median * math.exp(lengths.spread * self.random.standard_normal()), 1.0), lengths.cap)
 
-    def _turn(self, about: tuple[RolloutEngine, int]) -> None:
+    def _turn(self, subject: tuple[RolloutEngine, int]) -> None:
         """A turn has ended: the answer goes to a tool, or into the queue."""
-        engine, event = about
+        engine, event = subject
         if event != engine.events:
             return
         self._advance(engine)
@@ -203,8 +210,10 @@ class RunSimulation:
         self._train()
 
     def _resume(self, answer: Answer) -> None:
-        """A tool has answered; the next turn runs where there is most room."""
-        engine = min((one for one in self.engines if one.up), key=lambda one: len(one.active), default=None)
+        """A tool has answered; the next turn runs on the emptiest replica."""
+        engine = min(
+            (engine for engine in self.engines if engine.up), key=lambda engine: len(engine.active), default=None
+        )
         if engine is None:
             self._at(self.terms.restart_s, "resume", answer)
             return
@@ -212,20 +221,20 @@ class RunSimulation:
         self._schedule(engine)
 
     def _train(self) -> None:
-        """Begin an update with the oldest answers that have ended, once there are enough and none of age is missing."""
+        """Begin an update with the oldest finished answers, once there are enough and no answer gets too old."""
         if self.training or len(self.queue) < self.batch:
             return
-        self.queue.sort(key=lambda one: one.version)
-        taken = self.queue[: self.batch]
-        left = self.open - Counter(one.version for one in taken)
+        self.queue.sort(key=lambda answer: answer.version)
+        batch = self.queue[: self.batch]
+        left = self.open - Counter(answer.version for answer in batch)
         if not self._in_time(left):
             return
         self.open, self.queue = left, self.queue[self.batch :]
         self.training = True
-        self.result.staleness += [self.version - one.version for one in taken]
-        self.result.trained += len(taken)
+        self.result.staleness += [self.version - answer.version for answer in batch]
+        self.result.trained += len(batch)
         self.result.queued.append(len(self.queue))
-        tokens = sum(one.tokens for one in taken) + self.batch * self.work.prompt
+        tokens = sum(answer.tokens for answer in batch) + self.batch * self.work.prompt
         seconds = self.reward_s + self.train_s * tokens / self.work.tokens
         self.result.trainer_busy += seconds
         self.result.spans.append(("logprob and update", "trainer", self.now, seconds))
@@ -237,12 +246,16 @@ class RunSimulation:
         batch of those with a step to go, two of those with two at most, and so on."""
         if math.isinf(self.oldest):
             return True
+        # due[i]: answers that must be trained on within i more steps
         first = self.version - int(self.oldest)
-        due = (sum(count for one, count in left.items() if one <= first + step) for step in range(int(self.oldest) + 1))
+        due = (
+            sum(count for version, count in left.items() if version <= first + step)
+            for step in range(int(self.oldest) + 1)
+        )
         return all(count <= step * self.batch for step, count in enumerate(due))
 
     def _updated(self, _: None) -> None:
-        """Weights go to the replicas, which stop for it."""
+        """Send the new weights to the replicas, which stop for it."""
         self._stop(True)
         self.result.spans.append(("weight transfer", "both", self.now, self.between_s))
         self._at(self.between_s, "sent")
@@ -311,10 +324,10 @@ def simulate_run(step: RlStep, terms: RunTerms) -> SimulatedRlRun:
 
 def run_trace(run: SimulatedRlRun) -> dict[str, Any]:
     """Its spans as a timeline for ui.perfetto.dev."""
-    tracks = {place: number for number, place in enumerate(dict.fromkeys(span[1] for span in run.spans))}
+    tracks = {track: number for number, track in enumerate(dict.fromkeys(span[1] for span in run.spans))}
     labels = [{"name": "thread_name", "ph": "M", "pid": 1, "tid": n, "args": {"name": p}} for p, n in tracks.items()]
     spans = [
-        {"name": name, "ph": "X", "ts": start * 1e6, "dur": seconds * 1e6, "pid": 1, "tid": tracks[place]}
-        for name, place, start, seconds in run.spans
+        {"name": name, "ph": "X", "ts": start * 1e6, "dur": seconds * 1e6, "pid": 1, "tid": tracks[track]}
+        for name, track, start, seconds in run.spans
     ]
     return {"displayTimeUnit": "ms", "traceEvents": labels + spans}

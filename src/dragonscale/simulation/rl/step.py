@@ -1,9 +1,9 @@
-"""A step of reinforcement learning as phases: answers generated and scored, log-probabilities, updates, weights sent.
+"""A step of reinforcement learning as phases: generation, reward, log-probabilities, updates, weight transfer.
 
-Two planners give the parts: generation is decode steps of the serving planner (`generation`), updates are steps of the
-training planner on packed answers, and a pass that only reads log-probabilities is what one more forward pass adds to
-such a step. On shared chips the phases follow each other. On two pools answers are made while the trainer works on
-those of the step before, and the step is the slower of the two and the weights' way from one to the other.
+Two planners give the parts. Generation is decode steps of the serving planner (`generation`); updates are steps of the
+training planner on packed answers; a pass that only reads log-probabilities is what one more forward pass adds to such
+a step. On shared chips the phases follow each other. On two pools answers are generated while the trainer works on
+those of the step before, and a step takes as long as the slower of the two, plus the weight transfer.
 """
 
 import math
@@ -29,14 +29,16 @@ from dragonscale.training.plan.plan import Plan
 from dragonscale.training.plan.tuning import Tuning
 from dragonscale.training.search.headroom import room_bytes
 
-TRAINER, ROLLOUT, BETWEEN = "trainer", "rollout", "between"
-"""Where a phase runs: it is added to its pool's others, or both pools wait for it."""
+# Where a phase runs: on one pool, or between both, which then both wait for it.
+TRAINER = "trainer"
+ROLLOUT = "rollout"
+BETWEEN = "between"
 IDLE = "idle"
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A part of a step: its seconds, and those of them that the step waits for."""
+    """A part of a step: its seconds, and those of them that are exposed (that the step waits for)."""
 
     name: str
     place: str
@@ -46,9 +48,12 @@ class Phase:
 
 @dataclass(frozen=True)
 class RlPlan:
-    """A way to run it: the mode (also `separate`: two pools in turns), the framework, a plan and a slice for the
-    trainer and a plan and a slice of all replicas for the engine; with `ahead`, the part of a step's answers that may
-    be under way beyond its own; `fullest` is the job of the fullest microbatch, where they differ in tokens."""
+    """A way to run a step.
+
+    The mode (also `separate`: two pools in turns), the framework, a plan and a slice for the trainer, and a plan and a
+    slice of all replicas for the engine. `ahead` is the fraction of a step's answers that may run beyond its own;
+    `fullest` is the job of the fullest microbatch, if they differ in tokens.
+    """
 
     mode: str
     framework: Framework
@@ -61,28 +66,32 @@ class RlPlan:
 
     @property
     def chips(self) -> int:
-        shared = self.mode == "colocated"
-        return self.job.slice.chips if shared else self.job.slice.chips + self.pool.chips
+        """Chips of trainer and engine."""
+        if self.mode == "colocated":
+            return self.job.slice.chips
+        return self.job.slice.chips + self.pool.chips
 
     @property
     def engine(self) -> str:
-        """The engine's name, with what its executor's host takes."""
-        late = self.framework.ray and self.rollout.chips > 1
-        return self.framework.engine + (f",host.step_s={tables()['executor']['step_s']:g}" if late else "")
+        """The engine's name, with the host time of its executor: Ray adds some to each step of several ranks."""
+        if not self.framework.ray or self.rollout.chips <= 1:
+            return self.framework.engine
+        return f"{self.framework.engine},host.step_s={tables()['executor']['step_s']:g}"
 
     @property
     def replicas(self) -> int:
+        """Replicas of the engine."""
         return max(self.pool.chips // self.rollout.chips, 1)
 
     @property
     def staleness(self) -> float:
-        """Steps that the oldest weights behind an answer may be old."""
+        """Steps by which the oldest weights behind an answer may be old."""
         return 1.0 if self.mode == "one-step-off" else max(self.ahead, 0.0)
 
 
 @dataclass(frozen=True)
 class RlStep:
-    """A plan judged."""
+    """A plan with its judged phases."""
 
     plan: RlPlan
     work: RlWork
@@ -93,17 +102,18 @@ class RlStep:
 
     @property
     def seconds(self) -> float:
+        """Seconds of a step: the sum of what is exposed."""
         return sum(phase.exposed_s for phase in self.phases)
 
     @property
     def band(self) -> tuple[float, float]:
-        """Between which times four of five published steps of the framework were (`frameworks.toml`)."""
-        found = self.plan.framework.errors
-        return self.seconds * (1 + found.low), self.seconds * (1 + found.high)
+        """Seconds between which four of five published steps of the framework would lie (`frameworks.toml`)."""
+        errors = self.plan.framework.errors
+        return self.seconds * (1 + errors.low), self.seconds * (1 + errors.high)
 
     @property
     def weighed_s(self) -> float:
-        """The step in the middle of its framework's band, by which frameworks are compared."""
+        """Seconds in the middle of the framework's band, by which frameworks are compared."""
         return self.seconds * (1 + self.plan.framework.errors.middle)
 
     @property
@@ -113,19 +123,19 @@ class RlStep:
 
     @property
     def hbm_bytes(self) -> float:
-        """On the fullest chip at the fullest moment."""
+        """Bytes on the fullest chip at the fullest moment."""
         return max(self.train_bytes, self.generation.hbm_bytes)
 
     @property
     def fits(self) -> bool:
         """Whether each phase fits its chips."""
         chips = (self.plan.job.slice.chip, self.plan.pool.chip)
-        held = zip((self.train_bytes, self.generation.hbm_bytes), chips, strict=True)
-        return math.isfinite(self.seconds) and all(size <= chip.visible for size, chip in held)
+        sizes = zip((self.train_bytes, self.generation.hbm_bytes), chips, strict=True)
+        return math.isfinite(self.seconds) and all(size <= chip.visible for size, chip in sizes)
 
     @property
     def tight(self) -> bool:
-        """Whether the trainer leaves less memory free than measured runs needed beyond what was predicted."""
+        """Whether the trainer leaves less memory free than measured runs needed beyond their prediction."""
         return self.train_bytes > room_bytes(self.plan.job)
 
     @property
@@ -147,15 +157,14 @@ class RlStep:
 
 
 def stage_job(work: RlWork, plan: RlPlan) -> Job:
-    """The job as the framework hands it to pipeline stages: packed sequences padded to one length, where it needs
-    that."""
+    """The job as the framework hands it to pipeline stages: some need packed sequences padded to one length."""
     if plan.framework.pads_stages and plan.train.pipe > 1 and not work.padded:
         return replace(plan.job, sequence=work.longest)
     return plan.job
 
 
 class Judge:
-    """Verdicts of a trainer's plans and batches of answers of engines: of one work, each is worked out once."""
+    """Verdicts of a trainer's plans and rollouts of engines for one work, each computed once."""
 
     def __init__(self) -> None:
         self.verdicts: dict[tuple[object, ...], Verdict] = {}
@@ -169,11 +178,11 @@ class Judge:
 
     def rollout(self, work: RlWork, plan: RlPlan, ahead: float = 0.0) -> Rollout:
         row = plan.framework
-        again = row.prefills_again and ahead > 0
-        key = (plan.engine, row.share(plan.mode), plan.rollout, str(plan.pool), ahead, again)
+        recomputes = row.prefills_again and ahead > 0
+        key = (plan.engine, row.share(plan.mode), plan.rollout, str(plan.pool), ahead, recomputes)
         if key not in self.rollouts:
             shape = (work.prompt, work.lengths, work.generated, work.samples, plan.replicas)
-            self.rollouts[key] = generate(deployed(plan), *shape, ahead, again)
+            self.rollouts[key] = generate(deployed(plan), *shape, ahead, recomputes)
         return self.rollouts[key]
 
 
@@ -188,18 +197,23 @@ def judge_step(work: RlWork, plan: RlPlan, judge: Judge | None = None) -> RlStep
     work = handed(work, plan.framework, plan.job.stack.name)
     job, chip = stage_job(work, plan), plan.job.slice.chip
     verdict = judge.verdict(job, plan.train)
-    # sequences of a pack are cut out and read back by the host, those that are padded are not
-    packs = plan.framework.host_bound and not work.padded
-    slower = work.updates * (tables()["trainer"]["slower"] if packs else 1.0)
+    # the host cuts packed sequences apart and reads them back, which slows an update; padded ones need no such work
+    slower = float(work.updates)
+    if plan.framework.host_bound and not work.padded:
+        slower *= tables()["trainer"]["slower"]
     update = slower * first(verdict.seconds)
     forward = slower * reading_seconds(job, plan, verdict, judge)
-    made = judge.rollout(work, plan, max(plan.ahead, 0.0))
+    rollout = judge.rollout(work, plan, max(plan.ahead, 0.0))
     if plan.ahead > 0 and plan.framework.strict_age:
         # no answer is under way for longer than its age may be, so the longest has that many steps
-        made = replace(made, seconds=max(made.seconds, judge.rollout(work, plan).seconds / math.ceil(plan.ahead)))
+        rollout = replace(
+            rollout, seconds=max(rollout.seconds, judge.rollout(work, plan).seconds / math.ceil(plan.ahead))
+        )
     weights, optimizer = (state_bytes(verdict, part) for part in ("weights", "optimizer"))
-    kept = state_bytes(verdict, "gradients") if job.stack.name.startswith("megatron") else 0.0  # buffers that stay
-    moved = _moved(plan, deployed(plan), weights + optimizer + kept)
+    gradients = 0.0
+    if job.stack.name.startswith("megatron"):
+        gradients = state_bytes(verdict, "gradients")  # its gradient buffers stay allocated
+    moved = _moved(plan, deployed(plan), weights + optimizer + gradients)
     swap = plan.framework.reference_copies * weights / chip.host_link
     # where the engine casts them as they arrive, weights travel as the trainer has them
     sent_as = "bf16" if plan.framework.engine_casts else plan.rollout.weights
@@ -208,7 +222,7 @@ def judge_step(work: RlWork, plan: RlPlan, judge: Judge | None = None) -> RlStep
     sent = transfer_seconds(plan.framework.method(plan.mode), volume, card, job.slice.chips)
     scored = work.reward_s + work.reward_passes * forward
     phases = [
-        Phase("generation", ROLLOUT, made.seconds + made.tokens * plan.framework.token_s(plan.mode), 0.0),
+        Phase("generation", ROLLOUT, rollout.seconds + rollout.tokens * plan.framework.token_s(plan.mode), 0.0),
         # the last answers wait for their tools; where others are begun ahead, those fill the time
         Phase("tools", ROLLOUT, (work.turns - 1) * work.tool_s if plan.ahead <= 0 else 0.0, 0.0),
         Phase("reward", ROLLOUT, scored, 0.0),
@@ -219,16 +233,20 @@ def judge_step(work: RlWork, plan: RlPlan, judge: Judge | None = None) -> RlStep
         Phase("weight transfer", BETWEEN, sent, 0.0),
     ]
     if plan.mode == "colocated" and plan.framework.sleeps:
+        # the engine sleeps while the trainer works; trainer state moves to the host if both do not fit
         sizes = (weights, optimizer) if moved else (0.0, 0.0)
         phases.append(Phase("offload", BETWEEN, switching_seconds(plan.framework, *sizes, chip.host_link), 0.0))
     shown = exposed([phase for phase in phases if phase.seconds], overlapped=plan.mode in AT_ONCE)
     fullest = verdict if plan.fullest is None else judge.verdict(plan.fullest, plan.train)
-    return RlStep(plan, work, shown, made, trainer_bytes(work, fullest, plan.framework), moved)
+    return RlStep(plan, work, shown, rollout, trainer_bytes(work, fullest, plan.framework), moved)
 
 
 def reading_seconds(job: Job, plan: RlPlan, verdict: Verdict, judge: Judge) -> float:
-    """What a pass that only reads log-probabilities of an update's answers takes: what one more forward pass adds to
-    the verdict of that update. Where weights are gathered for each microbatch, such passes have larger ones."""
+    """Seconds of a pass that only reads log-probabilities of an update's answers.
+
+    It is what one more forward pass adds to the verdict of that update. Where weights are gathered for each microbatch
+    (ZeRO-3), such passes have larger microbatches.
+    """
     train, once = plan.train, verdict
     if train.zero == 3 and plan.framework.read_batch > 1:
         train = replace(train, microbatch=train.microbatch * plan.framework.read_batch)
@@ -238,33 +256,44 @@ def reading_seconds(job: Job, plan: RlPlan, verdict: Verdict, judge: Judge) -> f
 
 
 def state_bytes(verdict: Verdict, *parts: str) -> float:
-    """Bytes of weights and optimizer state on a chip."""
+    """Bytes on a chip of some parts of the trainer's state; by default weights and optimizer state."""
     return sum(first(line.bytes) for line in verdict.ledger.held if line.part in (parts or ("weights", "optimizer")))
 
 
 def trainer_bytes(work: RlWork, verdict: Verdict, framework: Framework) -> float:
-    """Bytes on the fullest chip of the trainer; a critic's state lies beside the policy's, and so do a reference's
-    weights where they do not take the policy's place."""
-    critic = state_bytes(verdict) if work.critic else 0.0
-    beside = work.reference and not framework.reference_copies
-    return first(verdict.hbm_bytes) + critic + (state_bytes(verdict, "weights") if beside else 0.0)
+    """Bytes on the fullest chip of the trainer, with a critic's state and a reference's weights beside the policy's;
+    some frameworks swap the reference in for the policy instead."""
+    size = first(verdict.hbm_bytes)
+    if work.critic:
+        size += state_bytes(verdict)
+    if work.reference and not framework.reference_copies:
+        size += state_bytes(verdict, "weights")
+    return size
 
 
 def exposed(phases: list[Phase], overlapped: bool) -> tuple[Phase, ...]:
-    """What a step waits for. On two pools that is the slower of them, the phases of the other shown as hidden, and how
-    long the faster idles; what both take part in is waited for always."""
+    """The phases with what a step waits for.
+
+    On two pools that is the slower pool: the phases of the other are hidden, and it idles for the difference. What both
+    take part in is always exposed.
+    """
     if not overlapped:
         return tuple(replace(phase, exposed_s=phase.seconds) for phase in phases)
-    taken = {place: sum(one.seconds for one in phases if one.place == place) for place in (TRAINER, ROLLOUT)}
-    slower = max(taken, key=lambda place: taken[place])
-    found = [replace(one, exposed_s=one.seconds if one.place in (slower, BETWEEN) else 0.0) for one in phases]
-    idle = taken[slower] - min(taken.values())
-    return (*found, Phase(IDLE, TRAINER if slower == ROLLOUT else ROLLOUT, idle, 0.0))
+    pool_s = dict.fromkeys((TRAINER, ROLLOUT), 0.0)
+    for phase in phases:
+        if phase.place in pool_s:
+            pool_s[phase.place] += phase.seconds
+    slower = max(pool_s, key=lambda pool: pool_s[pool])
+    faster = TRAINER if slower == ROLLOUT else ROLLOUT
+    shown = [replace(phase, exposed_s=0.0 if phase.place == faster else phase.seconds) for phase in phases]
+    return (*shown, Phase(IDLE, faster, pool_s[slower] - pool_s[faster], 0.0))
 
 
 def deployed(plan: RlPlan) -> Deployment:
-    """One replica of the engine, with the part of memory that the framework gives it; an AllReduce of the engine's own
-    goes up to so many chips, beyond which it is the library's."""
+    """One replica of the engine, with the fraction of memory that the framework gives it.
+
+    The engine's own AllReduce works up to some number of chips; beyond that it is the library's.
+    """
     engine = adjust(load_engine(plan.engine), memory={"share": plan.framework.share(plan.mode)})
     executor = tables()["executor"]
     if plan.rollout.chips > executor["own_all_reduce"] and engine.collectives.library == executor["library"]:
@@ -272,15 +301,16 @@ def deployed(plan: RlPlan) -> Deployment:
     return Deployment(plan.job.model, part(plan.pool, plan.rollout.chips), plan.rollout, engine)
 
 
-def part(piece: Slice, chips: int) -> Slice:
+def part(whole: Slice, chips: int) -> Slice:
     """So many chips of a slice; on a torus a box that tiles it."""
-    if not isinstance(piece.chip.network, Torus):
-        return Slice(piece.chip, (chips,))
-    return next((one for one in parts_of(piece) if one.chips == chips), piece)
+    if not isinstance(whole.chip.network, Torus):
+        return Slice(whole.chip, (chips,))
+    return next((candidate for candidate in parts_of(whole) if candidate.chips == chips), whole)
 
 
 def _moved(plan: RlPlan, deployment: Deployment, state: float) -> float:
-    """Bytes of trainer state on a chip that make room for the engine: all where both do not fit at once, or always."""
+    """Bytes of trainer state on a chip that are offloaded to make space for the engine: all if both do not fit at once,
+    or always."""
     if plan.mode != "colocated":
         return 0.0
     hbm = plan.job.slice.chip.visible
@@ -288,10 +318,12 @@ def _moved(plan: RlPlan, deployment: Deployment, state: float) -> float:
     return state if tight or plan.framework.always_offloads else 0.0
 
 
-def network_card(piece: Slice) -> float:
-    """Bytes a second that leave a chip for another pool: its part of a server's network cards."""
-    network = piece.chip.network
+def network_card(chips: Slice) -> float:
+    """Bytes per second that one chip can send to another pool: its share of a server's network cards."""
+    network = chips.chip.network
     if isinstance(network, Torus):
         return network.link
     node, *outer = network.levels
-    return outer[0].bandwidth / node.degree if outer else node.bandwidth
+    if not outer:
+        return node.bandwidth
+    return outer[0].bandwidth / node.degree

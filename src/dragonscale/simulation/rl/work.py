@@ -1,6 +1,6 @@
 """What a step of reinforcement learning has to do, and the training job that its answers make.
 
-Frameworks hand answers to a trainer packed, several to a sequence, one to a row with padding removed, or padded.
+Frameworks hand answers to a trainer packed (several to a sequence), one to a row with padding removed, or padded.
 """
 
 import functools
@@ -16,20 +16,22 @@ from dragonscale.simulation.rl.lengths import AnswerLengths
 from dragonscale.training.cost.evaluation import Job, make_job, with_numerics
 from dragonscale.training.plan.plan import Plan
 
-HUNDRED = 100
+FITTING_STEPS = 100
 """Steps whose fullest microbatch has to fit."""
-MOST_PACKED = 512
-"""Answers by which it is found how well many of them pack."""
+MAX_PACKED = 512
+"""Most answers that are packed one by one; more pack as well as these."""
 
 
 @dataclass(frozen=True)
 class RlWork:
-    """What a step has to do: `prompts` of `prompt` tokens on average, `samples` answers to each; the trainer reads
-    old log-probabilities and a reference's, and updates `updates` times. Rewards take `reward_s` after the last answer
-    and `reward_passes` forward passes of the policy's size; with a `critic` there are values and updates of its own.
-    Between the `turns` of an answer a tool takes `tool_s` on average. Of `oversample` answers generated one is trained
-    on (dynamic sampling drops prompts whose answers are all right or all wrong). Answers are packed, or each is
-    `padded` to so many tokens."""
+    """What a step has to do.
+
+    `prompts` of `prompt` tokens on average, with `samples` answers to each. The trainer reads old log-probabilities and
+    a reference's, and updates `updates` times. Rewards take `reward_s` after the last answer and `reward_passes`
+    forward passes of the policy's size; a `critic` adds values and updates of its own. Between the `turns` of an answer
+    a tool takes `tool_s` on average. Of `oversample` generated answers one is trained on (dynamic sampling drops
+    prompts whose answers are all right or all wrong). Answers are packed, or each is `padded` to so many tokens.
+    """
 
     model: Transformer
     prompts: int
@@ -50,6 +52,7 @@ class RlWork:
 
     @property
     def answers(self) -> int:
+        """Answers that a step trains on."""
         return self.prompts * self.samples
 
     @property
@@ -59,7 +62,7 @@ class RlWork:
 
     @property
     def each(self) -> float:
-        """Tokens of a prompt and its answer, on average."""
+        """Mean tokens of a prompt with its answer."""
         return self.prompt + self.lengths.mean
 
     @property
@@ -69,6 +72,7 @@ class RlWork:
 
     @property
     def longest(self) -> int:
+        """Tokens of the longest possible answer with its prompt."""
         return self.prompt + self.lengths.cap
 
     @property
@@ -78,7 +82,7 @@ class RlWork:
 
     @property
     def seen(self) -> float:
-        """Tokens of the document that a packed token is in, on average: long ones have more."""
+        """Mean tokens of the document that a packed token is in; long documents have more tokens."""
         drawn = self.prompt + self.lengths.draw(256)
         return float((drawn**2).sum() / drawn.sum())
 
@@ -92,38 +96,42 @@ def work_of(
     return RlWork(model, *sizes, reference=row.reference, critic=row.critic)
 
 
-def packed_job(work: RlWork, piece: Slice, trainer: str, ways: int) -> Job:
-    """The training job of one update: answers packed into sequences no longer than the longest answer may be, as many
-    on each of `ways` replicas as first-fit needs; or padded, one to a sequence."""
+def packed_job(work: RlWork, chips: Slice, trainer: str, ways: int) -> Job:
+    """The training job of one update.
+
+    Answers are packed into sequences no longer than the longest possible answer, as many on each of `ways` replicas as
+    first-fit needs; or padded, one to a sequence.
+    """
     answers = work.answers / work.updates
     if work.padded:
-        job = make_job(work.model, piece, ways * math.ceil(answers / ways), work.padded, trainer)
+        job = make_job(work.model, chips, ways * math.ceil(answers / ways), work.padded, trainer)
         return with_numerics(job, "production")
     tokens = answers * work.each
     batch = ways * packed_count(work.lengths, work.prompt, math.ceil(answers / ways))
-    length = math.ceil(tokens / batch / 64) * 64
-    job = make_job(work.model, piece, batch, length, trainer)
+    length = math.ceil(tokens / batch / 64) * 64  # the sequences' mean, in whole tiles
+    job = make_job(work.model, chips, batch, length, trainer)
     return with_numerics(replace(job, documents=min(round(work.seen), length)), "production")
 
 
-def answers_jobs(work: RlWork, piece: Slice, trainer: str, plan: Plan) -> tuple[Job, Job]:
-    """The training job of one update whose microbatches are so many answers each, padding removed (verl without
-    use_dynamic_bsz): on average, and of the fullest of a hundred steps' microbatches. Sums of k answers spread as the
-    square root of k; the fullest of M is sqrt(2 ln M) standard deviations out, and never beyond k of the longest."""
+def answers_jobs(work: RlWork, chips: Slice, trainer: str, plan: Plan) -> tuple[Job, Job]:
+    """The training jobs of one update whose microbatches are so many answers each, without padding (verl without
+    use_dynamic_bsz): the average one, and that of the fullest microbatch of a hundred steps."""
     each, answers = plan.microbatch, math.ceil(work.answers / work.updates / plan.replicas) * plan.replicas
     spread = float(work.lengths.draw(512).std())
-    out = math.sqrt(2 * math.log(max(HUNDRED * work.answers / each, 2.0)) / each)
+    # Sums of k answers spread as √k; the fullest of M sums is √(2 ln M) standard deviations above the mean.
+    out = math.sqrt(2 * math.log(max(FITTING_STEPS * work.answers / each, 2.0)) / each)
     sizes = (math.ceil(work.each), min(math.ceil(work.each + spread * out), work.longest))
-    jobs = (make_job(work.model, piece, answers, size, trainer) for size in sizes)
+    jobs = (make_job(work.model, chips, answers, size, trainer) for size in sizes)
     usual, fullest = (with_numerics(job, "production") for job in jobs)
     return usual, fullest
 
 
 def handed(work: RlWork, row: Framework, trainer: str) -> RlWork:
-    """The work as a framework hands it to a trainer: where that cannot pack the model's linear attention, every answer
-    of an update is padded to the longest of them."""
-    pads = not work.padded and pads_model(work.model, row, trainer)
-    return replace(work, padded=work.longest_drawn) if pads else work
+    """The work as a framework hands it to a trainer: if that cannot pack the model's linear attention, every answer of
+    an update is padded to the longest of them."""
+    if work.padded or not pads_model(work.model, row, trainer):
+        return work
+    return replace(work, padded=work.longest_drawn)
 
 
 def pads_model(model: Transformer, row: Framework, trainer: str) -> bool:
@@ -134,15 +142,15 @@ def pads_model(model: Transformer, row: Framework, trainer: str) -> bool:
 
 @functools.lru_cache(256)
 def packed_count(lengths: AnswerLengths, prompt: int, count: int) -> int:
-    """Sequences that so many answers with their prompts fill, each the longest first into the first with room
-    (first-fit decreasing; of many answers, by 512 of them).
+    """Sequences that so many answers with their prompts fill (first-fit decreasing: the longest first, each into the
+    first sequence with space).
 
     >>> packed_count(AnswerLengths(600, 600), 24, 10), packed_count(AnswerLengths(100, 1000), 0, 64)
     (10, 7)
     """
-    some = min(count, MOST_PACKED)
-    room = numpy.full(some, float(prompt + lengths.cap))
-    for one in prompt + lengths.draw(some)[::-1]:
-        room[numpy.argmax(room >= one)] -= one
-    filled = int((room < prompt + lengths.cap).sum())
-    return math.ceil(filled * count / some)
+    sample = min(count, MAX_PACKED)
+    free_tokens = numpy.full(sample, float(prompt + lengths.cap))  # of each sequence
+    for length in prompt + lengths.draw(sample)[::-1]:
+        free_tokens[numpy.argmax(free_tokens >= length)] -= length
+    filled = int((free_tokens < prompt + lengths.cap).sum())
+    return math.ceil(filled * count / sample)
