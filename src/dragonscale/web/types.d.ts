@@ -45,7 +45,7 @@ export interface DrawnRoof {
 /** An operation under roofs; `roof` is the one it lies under. */
 export interface DrawnPoint {
   name: string; intensity: number; rate: number; bound: string; why: string; role?: string; roof?: string;
-  phase?: string; section?: string; text?: string;
+  phase?: string; group?: string; section?: string; text?: string;
 }
 /** A named point. */
 export interface ChartMark { x: number; y: number; text: string; role?: string }
@@ -305,7 +305,7 @@ export interface ChipRow {
   cells: Record<string, ShownAmount>;
 }
 export interface ChipsTable { columns: Array<TableColumn>; rows: Array<ChipRow> }
-export interface ScatterPoint { x: number; y: number; name: string; role: string }
+export interface ScatterPoint { x: number; y: number; name: string; group: string; role: string }
 export interface ScatterPicture {
   title: string; about: string; x: ChartAxis; y: ChartAxis; points: Array<ScatterPoint>;
 }

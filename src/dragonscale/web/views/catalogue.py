@@ -51,10 +51,11 @@ def _catalogue() -> dict[str, Any]:
     return {
         "version": version("dragonscale"),
         "docs": (Path(__file__).parents[4] / "docs" / "web.md").is_file(),
-        **{name: list(known[name]) for name in ("models", "stacks", "engines", "dtypes", "slices")},
+        **{name: list(known[name]) for name in ("models", "stacks", "engines", "dtypes")},
+        "slices": sorted(known["slices"]),
         "stack_words": {name: _stack(name) for name in known["stacks"] if name != "auto"},
         "presets": _presets(),
-        "chips": [_chip(name) for name in chip_names()],
+        "chips": [_chip(name) for name in sorted(chip_names())],
         "fields": {name: [_field(field) for field in every[name].fields()] for name in FORMS if name in every},
         "colours": {theme.name: _colours(theme) for theme in (LIGHT, DARK)},
     }

@@ -65,22 +65,29 @@ def cells(chip: ChipReport) -> dict[str, Amount]:
 
 
 def scatter_panel(asked: PageRequest) -> Card:
-    """HBM bandwidth and dollars for the FLOPs of an hour against the bf16 peak, and intensity over the years; TPUs and
-    GPUs in their colours."""
+    """HBM bandwidth and dollars for the FLOPs of an hour against the bf16 peak, and intensity over the years; each
+    maker's chips in a colour of their own."""
     report: ChipsReport = asked.ask("chips", {})
     rows = [(chip, {"year": {"value": year(chip)}, **cells(chip)}) for chip in report.chips]
     pictures = []
     for picture in _TABLE["pictures"]:
         (across, *x), (up, *y) = picture["x"], picture["y"]
         points = [
-            {"x": own[across]["value"], "y": own[up]["value"], "name": chip.name}
-            | {"role": "compute" if chip.kind == "tpu" else "tensor"}
+            {"x": own[across]["value"], "y": own[up]["value"], "name": chip.name} | _maker(chip)
             for chip, own in rows
             if own[across]["value"] and own[up]["value"]
         ]
         axes = {"x": axis(*x, log=across != "year"), "y": axis(*y, log=True)}
         pictures.append({"title": picture["title"], "about": picture["about"], **axes, "points": points})
     return {"pictures": pictures}
+
+
+def _maker(chip: ChipReport) -> dict[str, str]:
+    """Who makes a chip, and the colour of that maker's chips."""
+    for beginning, (group, role) in _TABLE["makers"].items():
+        if chip.title.startswith(beginning):
+            return {"group": group, "role": role}
+    return {"group": "others", "role": "overhead"}
 
 
 def year(chip: ChipReport) -> float:

@@ -203,11 +203,13 @@ def _points(ledger: Ledger, phase: str, batch: int) -> Iterable[Card]:
             own = sums.get(key, [0.0] * 5)
             sums[key] = [total + value for total, value in zip(own, _measures(line), strict=True)]
     kind, role, when = ("term", "hbm", f"batch {batch:,}") if phase == "decode" else ("prefill", "compute", "a prompt")
+    group = "a decode step" if phase == "decode" else "a prompt"
     for (section, what), (flops, moved, seconds, compute, memory) in sums.items():
         if seconds >= SEEN * whole:
             yield {
                 "name": f"{phase} {what}",
                 "phase": phase,
+                "group": group,
                 "section": section,
                 "intensity": flops / moved,
                 "rate": flops / seconds,
