@@ -14,12 +14,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dragonscale.blocks.amounts import quantity
 from dragonscale.commands.shard_report import StrategyRow
 from dragonscale.physics.notation import parse_array, parse_einsum
 from dragonscale.physics.notation.array import Dim
 from dragonscale.physics.sharding.layout import block_of, local_bytes, local_shape, replicated_over
 from dragonscale.physics.sharding.mesh import Mesh
-from dragonscale.web.amounts import quantity
 
 MOST = 32
 MOST_CHIPS = 256

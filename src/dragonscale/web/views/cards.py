@@ -5,11 +5,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dragonscale.blocks.amounts import Amount, amount, quantity
 from dragonscale.blocks.charts.line_charts import LineSeries
 from dragonscale.blocks.charts.mesh import AxisMove, MeshAxis, mesh_frames
 from dragonscale.blocks.charts.stacks import StackPart
 from dragonscale.plan.ledger import HeldLine, Ledger
-from dragonscale.web.amounts import Amount, amount, quantity
 
 Card = dict[str, Any]
 TABLES: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("tables.toml").read_text(encoding="utf-8"))

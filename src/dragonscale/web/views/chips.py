@@ -3,13 +3,13 @@ slice drawn, and what can be changed of a chip, for the page's "what if" sliders
 
 from typing import Any
 
+from dragonscale.blocks.amounts import Amount, amount, quantities
 from dragonscale.commands.charts.pictures import roofs_by_peak
 from dragonscale.commands.chips_report import ChipFact, ChipReport, ChipsReport, SliceReport, chip_report
 from dragonscale.errors import InputError, shorten
 from dragonscale.physics.hardware import Chip, parse_target
 from dragonscale.physics.hardware.changes import changed_chip, factor_of, knobs_of, read_change, with_changes
 from dragonscale.physics.units import render
-from dragonscale.web.amounts import Amount, amount, quantities
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.cards import TABLES, Card, axis, fields, figure, figures_of
 from dragonscale.web.words import looks_like_file, question_of

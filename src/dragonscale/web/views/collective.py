@@ -1,12 +1,12 @@
 """The view `collective`: one collective over mesh axes of a slice, whether bytes or hops decide, and its time over
 sizes."""
 
+from dragonscale.blocks.amounts import quantities
 from dragonscale.commands.charts.pictures import collective_lines
 from dragonscale.commands.collective import CollectiveAsked
 from dragonscale.commands.collective_report import CollectiveReport, TransferReport
 from dragonscale.commands.questions.operations import KINDS
 from dragonscale.physics.units import render
-from dragonscale.web.amounts import quantities
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.cards import TABLES, Card, drawn, fields, figures_of, known, log_axis, mark, rule
 

@@ -9,6 +9,7 @@ tab: its id is the column's place, a colon, and the id there.
 from collections.abc import Mapping
 from typing import Any
 
+from dragonscale.blocks.amounts import Amount, amount, count, share
 from dragonscale.commands.charts.roles import memory_parts, time_parts
 from dragonscale.commands.compare.ask_compare import compared
 from dragonscale.commands.compare.compare_records import CompareReport, Figure, Side
@@ -16,7 +17,6 @@ from dragonscale.commands.compare.sides import DOLLARS, SAME, STEP, TOKENS, seco
 from dragonscale.errors import InputError, unknown
 from dragonscale.physics.hardware import Chip, Slice, load_chip, parse_slice
 from dragonscale.physics.units import render
-from dragonscale.web.amounts import Amount, amount, count, share
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.cards import Card, bar_parts, fields
 

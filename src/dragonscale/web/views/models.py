@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from dragonscale.blocks.amounts import amount, count, quantities, share
 from dragonscale.commands import models as reports
 from dragonscale.commands.models import RECOMPUTED, RULE, ModelReport
 from dragonscale.errors import InputError
@@ -20,10 +21,9 @@ from dragonscale.models.catalogue import is_preset, preset_lines
 from dragonscale.models.huggingface import load_config
 from dragonscale.models.huggingface.fields import is_inert
 from dragonscale.models.names import safe_name
-from dragonscale.models.transformer import Transformer
+from dragonscale.models.transformer import Transformer, attention_heads
 from dragonscale.physics.hardware import dtype_bytes
 from dragonscale.physics.units import render
-from dragonscale.web.amounts import amount, count, quantities, share
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.cards import TABLES, Card, fields, figures_of, line, log_axis, mark, notes_of, pairs, rule
 from dragonscale.web.words import dropped_model, looks_like_file, question_of
@@ -45,7 +45,7 @@ def _rows() -> list[Card]:
     rows: list[Card] = []
     for preset in reports.models_report().models:
         model = load_model(preset.name)
-        heads, kv_heads = heads_of(model)
+        heads, kv_heads = attention_heads(model)
         why = f"model:{{}}@{preset.name}".format
         cells = {
             "parameters": amount(preset.parameters, "count", why("parameters")),
@@ -58,12 +58,6 @@ def _rows() -> list[Card]:
         moe = preset.active_parameters < 0.8 * preset.parameters
         rows.append({"name": preset.name, "family": families.get(preset.name, ""), "moe": moe, "cells": cells})
     return rows
-
-
-def heads_of(model: Transformer) -> tuple[int | None, int | None]:
-    """Query and KV heads of the layers that attend; None where they have no such count, as latent attention's KV."""
-    mixers = [layer.mixer for layer in model.layers if hasattr(layer.mixer, "n_heads")]
-    return (getattr(mixers[0], "n_heads", None), getattr(mixers[0], "n_kv_heads", None)) if mixers else (None, None)
 
 
 def _one(asked: PageRequest) -> ModelReport:

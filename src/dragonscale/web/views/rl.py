@@ -1,8 +1,8 @@
 """A step of reinforcement learning as panels: the way to run it in a sentence, its phases as a bar, the other ways."""
 
+from dragonscale.blocks.amounts import amount, count, dollars
 from dragonscale.commands.rl.rl_records import RlPlanRow, RlReport
 from dragonscale.physics.units import render
-from dragonscale.web.amounts import amount, count, dollars
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.cards import Card, fields, figure
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dragonscale.blocks.amounts import amount, quantity
 from dragonscale.commands.given import maybe_target, sizes_of
 from dragonscale.commands.roofline import ask
 from dragonscale.commands.roofline_report import RooflineReport, Sample, roofline_curve, spelled
@@ -15,7 +16,6 @@ from dragonscale.physics.hardware import Chip
 from dragonscale.physics.hardware.changes import with_changes
 from dragonscale.physics.rooflines.expression import parse_operation
 from dragonscale.physics.units import render
-from dragonscale.web.amounts import amount, quantity
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.cards import TABLES, Card, fields, figures_of, known, line, log_axis, mark, rule
 from dragonscale.web.views.notation import notation_card

@@ -7,6 +7,7 @@ The answer in a sentence (`serve_answer`) and what else could be (`serve_curves`
 from collections.abc import Iterable
 from dataclasses import replace
 
+from dragonscale.blocks.amounts import amount, count, quantities
 from dragonscale.blocks.charts.mesh import AxisMove
 from dragonscale.commands.charts.moves import mesh_axes, serving_splits
 from dragonscale.commands.charts.roles import memory_parts, served_memory, time_parts
@@ -21,7 +22,6 @@ from dragonscale.plan.timeline import TimelinePass, timeline
 from dragonscale.serving.engine.formats import part_format
 from dragonscale.serving.engine.plan import ServingPlan
 from dragonscale.serving.iteration.iteration import ServingLine
-from dragonscale.web.amounts import amount, count, quantities
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.cards import (
     HIDDEN,

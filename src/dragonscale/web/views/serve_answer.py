@@ -3,6 +3,7 @@ ask next."""
 
 from functools import partial
 
+from dragonscale.blocks.amounts import amount, count, dollars, elsewhere, hour_text, quantities
 from dragonscale.commands.serve.advice import beyond, near_misses
 from dragonscale.commands.serve.formats import known_engine
 from dragonscale.commands.serve.recommended import next_command
@@ -11,7 +12,6 @@ from dragonscale.commands.serve.serve_sheet import error_text, simulated_text
 from dragonscale.physics.hardware import parse_target
 from dragonscale.physics.units import render
 from dragonscale.serving.space.legal import model_caches
-from dragonscale.web.amounts import amount, count, dollars, elsewhere, hour_text, quantities
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.cards import Card, fields, figure
 from dragonscale.web.views.serve_fleet import (

@@ -3,12 +3,12 @@ its batch."""
 
 import itertools
 
+from dragonscale.blocks.amounts import count
 from dragonscale.commands.serve.config import deployment_of
 from dragonscale.commands.serve.curves import BatchCurves, batch_curves, meeting_batch, plan_curves
 from dragonscale.commands.serve.serve_records import ConfigReport, ServeReport, degrees_text
 from dragonscale.physics.units import render
 from dragonscale.serving.space.frontier import Config
-from dragonscale.web.amounts import count
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.cards import TABLES, Card, line, log_axis, mark, pairs, rule
 

@@ -1,11 +1,11 @@
 """The view `shard`: a sharded einsum as typed, the collectives that it needs, every way to do it, and which chip holds
 what."""
 
+from dragonscale.blocks.amounts import count, quantities, quantity
 from dragonscale.commands.charts.pictures import AXES, axis_roles
 from dragonscale.commands.shard_report import LineReport, ShardReport, StrategyRow
 from dragonscale.physics.notation import parse_einsum
 from dragonscale.physics.units import render
-from dragonscale.web.amounts import count, quantities, quantity
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.array_picture import mesh_picture, stages_of
 from dragonscale.web.views.cards import TABLES, Card, fields, figure, figures_of

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy
 
+from dragonscale.blocks.amounts import amount, count, dollars, quantities, share
 from dragonscale.commands.simulate.ask_simulate import next_command
 from dragonscale.commands.simulate.simulate_records import Latency, SimulateReport
 from dragonscale.commands.simulate.simulate_sheet import capacity_text, requests_text, verdict_fact
@@ -17,7 +18,6 @@ from dragonscale.commands.simulate.verdict import TRAFFIC
 from dragonscale.physics.units import render
 from dragonscale.simulation import SimulationResult
 from dragonscale.simulation.watch import MOMENTS
-from dragonscale.web.amounts import amount, count, dollars, quantities, share
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.cards import TABLES, Card, axis, fields, figure, line, log_axis, rule
 from dragonscale.web.views.tracks import fields_of_command

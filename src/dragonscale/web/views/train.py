@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from dragonscale.blocks.amounts import amount, count, elsewhere, length_text, money, quantities, share
 from dragonscale.commands.charts.moves import ORDER, mesh_axes
 from dragonscale.commands.charts.roles import memory_parts, term_parts
 from dragonscale.commands.charts.wiring import axis_wiring, slice_wiring
@@ -20,7 +21,6 @@ from dragonscale.plan.ledger import Ledger
 from dragonscale.training.cost.evaluation import layer_points
 from dragonscale.training.cost.step_ledger import step_timeline
 from dragonscale.training.plan.plan import Plan
-from dragonscale.web.amounts import amount, count, elsewhere, length_text, money, quantities, share
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views import train_plan
 from dragonscale.web.views.cards import (

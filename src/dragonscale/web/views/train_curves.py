@@ -14,6 +14,7 @@ from typing import Any
 
 from msgspec import structs
 
+from dragonscale.blocks.amounts import elsewhere, quantities, share
 from dragonscale.commands.charts.roles import time_role
 from dragonscale.commands.train.plans import plan_report
 from dragonscale.commands.train.slices import each_scaling_row
@@ -25,7 +26,6 @@ from dragonscale.training.cost.evaluation import Job
 from dragonscale.training.plan.plan import Plan
 from dragonscale.training.plan.plan_file import parse_plan
 from dragonscale.training.search.search import search, shared
-from dragonscale.web.amounts import elsewhere, quantities, share
 from dragonscale.web.kept import Remembered, record_key
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.cards import Card, axis, drawn, line, log_axis, mark, rule
