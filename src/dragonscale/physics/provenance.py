@@ -18,7 +18,7 @@ _ADDRESS = re.compile(r"https?://\S+")
 
 
 @dataclass(frozen=True)
-class Source:
+class Citation:
     """A source: its title, and its address where it has one."""
 
     text: str
@@ -26,14 +26,14 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Measured:
+class ProfileBasis:
     """What an expectation rests on, in a sentence, with the sources of that."""
 
     text: str
-    sources: tuple[Source, ...] = ()
+    sources: tuple[Citation, ...] = ()
 
 
-def fact_source(chip: Chip, path: str) -> Source | None:
+def fact_source(chip: Chip, path: str) -> Citation | None:
     """The source of a chip's fact (`matrix.bf16`), as the chip's file cites it; None where the chip has no such
     fact."""
     fact = chip.facts.get(path)
@@ -44,10 +44,10 @@ def fact_source(chip: Chip, path: str) -> Source | None:
     address = _ADDRESS.search(citation)
     note = f" ({fact.note})" if fact.note else ""
     title = f"{chip.title}, {path}: {_ADDRESS.sub('', citation).strip()}{note}"
-    return Source(title, address[0] if address else "")
+    return Citation(title, address[0] if address else "")
 
 
-def fact_sources(chip: Chip, paths: Iterable[str]) -> list[Source]:
+def fact_sources(chip: Chip, paths: Iterable[str]) -> list[Citation]:
     """The sources of those of the named facts that the chip has."""
     sources = (fact_source(chip, path) for path in paths)
     return [source for source in sources if source is not None]
@@ -59,7 +59,7 @@ def fact_origin(chip: Chip, path: str) -> str:
     return chip.title if source is None else source.text
 
 
-def kernels_measured(chip: Chip, library: str, kinds: tuple[str, ...] = ("matmul",)) -> Measured:
+def kernels_measured(chip: Chip, library: str, kinds: tuple[str, ...] = ("matmul",)) -> ProfileBasis:
     """How the kernels of a chip were measured; `kinds` are those whose errors are told (matmul, attention, decode)."""
     name = choose_kernels(chip, library)
     file = profile_files()[name]
@@ -80,18 +80,18 @@ def kernels_measured(chip: Chip, library: str, kinds: tuple[str, ...] = ("matmul
     if errors:
         text += f" {'; '.join(errors).capitalize()}."
     sources = {key: source for key, source in file.sources.items() if key in cited} or file.sources
-    return Measured(text.strip(), _profile_sources(sources))
+    return ProfileBasis(text.strip(), _profile_sources(sources))
 
 
-def networks_measured(chip: Chip, transport: str = "ib") -> Measured:
+def networks_measured(chip: Chip, transport: str = "ib") -> ProfileBasis:
     """How the networks of a chip were measured: its torus and the data-centre network, or its switches and fabric."""
     tiers = ("torus", "wide") if isinstance(chip.network, Torus) else ("domain", "fabric")
     files = [tier_files()[choose(tier, chip.kin, transport)] for tier in tiers]
     sentences = " ".join(f"{file.title}: {file.rests_on}" for file in files)
     sources = [source for file in files for source in _profile_sources(file.sources)]
-    return Measured(f"Collectives go through network profiles. {sentences}", tuple(sources))
+    return ProfileBasis(f"Collectives go through network profiles. {sentences}", tuple(sources))
 
 
-def _profile_sources(sources: Mapping[str, Any]) -> tuple[Source, ...]:
+def _profile_sources(sources: Mapping[str, Any]) -> tuple[Citation, ...]:
     """The sources that a profile lists."""
-    return tuple(Source(f"{source.title} ({source.date})", source.url) for source in sources.values())
+    return tuple(Citation(f"{source.title} ({source.date})", source.url) for source in sources.values())

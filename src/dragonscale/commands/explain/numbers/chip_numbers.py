@@ -9,10 +9,10 @@ from dragonscale.blocks.amounts import amount, count, quantity
 from dragonscale.commands.chips_report import SliceReport, chip_report
 from dragonscale.commands.explain.formulas import FormulaLine
 from dragonscale.commands.explain.numbers.number_table import Numbers
-from dragonscale.commands.explain.numbers.records import Facts, Formulas, Part, Step
+from dragonscale.commands.explain.numbers.records import DerivationStep, NumberFacts, NumberFormulas, Part
 from dragonscale.errors import unknown
 from dragonscale.physics.hardware import Chip, load_chip
-from dragonscale.physics.provenance import Source, fact_source, fact_sources
+from dragonscale.physics.provenance import Citation, fact_source, fact_sources
 
 _SLICE_FACTS = (
     "matrix.bf16",
@@ -62,7 +62,7 @@ class ChipNumbers(Numbers):
     def key(self, number: str) -> str:
         return number.partition(":")[2].partition("@")[0]
 
-    def facts(self, number: str) -> Facts:
+    def facts(self, number: str) -> NumberFacts:
         key = self.key(number)
         if key in self.DERIVED:
             return Numbers.facts(ChipNumbers(self.chip, self.DERIVED[key]), number)
@@ -70,8 +70,8 @@ class ChipNumbers(Numbers):
             return self._part(key.removeprefix("part:"), number)
         return self._fact(key, number)
 
-    def formula(self, number: str) -> Formulas:
-        return super().formula(number) if self.key(number) in self.DERIVED else Formulas()
+    def formula(self, number: str) -> NumberFormulas:
+        return super().formula(number) if self.key(number) in self.DERIVED else NumberFormulas()
 
     def rows(self) -> list[Part]:
         chip, parts = self.chip, []
@@ -81,7 +81,7 @@ class ChipNumbers(Numbers):
                 parts.append(Part(path, amount(fact.value, fact.dimension, f"chip:{path}@{chip.name}")))
         return parts
 
-    def _fact(self, path: str, number: str) -> Facts:
+    def _fact(self, path: str, number: str) -> NumberFacts:
         """A number of the chip's file with its source, and what other sources say."""
         chip = self.chip
         if path == "matrix.bf16" and path not in chip.facts:
@@ -104,18 +104,18 @@ class ChipNumbers(Numbers):
         shown = amount(None, "count", text=str(fact.value))
         if isinstance(fact.value, float):
             shown = amount(fact.value, fact.dimension, number)
-        sources = [Source(chip.sources.get(reading.source, reading.source)) for reading in fact.also]
-        return Facts(
+        sources = [Citation(chip.sources.get(reading.source, reading.source)) for reading in fact.also]
+        return NumberFacts(
             path,
             f"{sentence}.",
             shown,
-            steps=[Step("What other sources say", rows)] if rows else [],
+            steps=[DerivationStep("What other sources say", rows)] if rows else [],
             sources=list(dict.fromkeys([source, *sources] if source else sources)),
             docs=("chips", ""),
             more=False,
         )
 
-    def _part(self, name: str, number: str) -> Facts:
+    def _part(self, name: str, number: str) -> NumberFacts:
         """A part of the chip (its cores, its matrix units): how many, and what they compute."""
         chip, parts = self.chip, {part.part: part for part in chip_report(self.chip).parts}
         if name not in parts:
@@ -123,11 +123,11 @@ class ChipNumbers(Numbers):
         part = parts[name]
         rows = [Part("how many", count(part.count)), Part("FLOP/s by structure", amount(part.flops_per_s, "FLOP/s"))]
         structure = [path for path in chip.facts if path.startswith("structure.")]
-        return Facts(
+        return NumberFacts(
             name,
             f"Of the {chip.title}: counted from its structure and clock.",
             count(part.count, number),
-            steps=[Step("It has", rows)],
+            steps=[DerivationStep("It has", rows)],
             sources=list(dict.fromkeys(fact_sources(chip, structure))),
             docs=("chips", ""),
             more=False,
@@ -140,7 +140,7 @@ class SliceNumbers(Numbers):
 
     report: SliceReport
 
-    def facts(self, number: str) -> Facts:
+    def facts(self, number: str) -> NumberFacts:
         report, path = self.report, _path(number)
         kind, _, name = path.partition(":")
         if kind in ("axis", "tier"):
@@ -156,11 +156,11 @@ class SliceNumbers(Numbers):
             shown = quantity(path, value, number)
             rows = [Part("chips", count(report.chips)), Part("of one chip", quantity(path, value / report.chips))]
         chip = chip_of_slice(report.slice)  # the report's `chip` is a title
-        return Facts(
+        return NumberFacts(
             f"{report.slice}: {path.replace('_', ' ')}",
             sentence,
             shown,
-            steps=[Step("Put together from", rows)],
+            steps=[DerivationStep("Put together from", rows)],
             sources=list(dict.fromkeys(fact_sources(chip, _SLICE_FACTS))),
             docs=("chips", "slices"),
         )
@@ -175,14 +175,14 @@ class SliceNumbers(Numbers):
         # texts and yes or no are no numbers
         return {key: value for key, value in values.items() if type(value) in (int, float)}
 
-    def formula(self, number: str) -> Formulas:
+    def formula(self, number: str) -> NumberFormulas:
         report, path = self.report, _path(number)
         value = None if ":" in path else getattr(report, path, None)
         if value is None or path in ("chips", "hosts", "bisection_bytes_per_s"):
-            return Formulas()
+            return NumberFormulas()
         put_in, text = f"{report.chips}*{value / report.chips:.6g}", quantity(path, value)["text"]
         line = FormulaLine(path, "n_chips*x", put_in, text, value, "")
-        return Formulas([line], notes=["x: the same of one chip."])
+        return NumberFormulas([line], notes=["x: the same of one chip."])
 
 
 def _path(number: str) -> str:

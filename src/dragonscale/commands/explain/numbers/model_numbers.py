@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from dragonscale.blocks.amounts import amount
 from dragonscale.commands.explain.formulas import Explanation
 from dragonscale.commands.explain.numbers.number_table import Numbers
-from dragonscale.commands.explain.numbers.records import Formulas, Part
+from dragonscale.commands.explain.numbers.records import NumberFormulas, Part
 from dragonscale.commands.models import RULE, ModelReport, overtaken_at
 from dragonscale.errors import unknown
 from dragonscale.models.transformer import Transformer, attention_heads
@@ -74,19 +74,19 @@ class ModelNumbers(Numbers):
     def parts(self) -> Mapping[str, Callable[[str], Any]]:
         return {"weight_bytes": self._weights, "part": self._part}
 
-    def formula(self, number: str) -> Formulas:
+    def formula(self, number: str) -> NumberFormulas:
         path = number.partition(":")[2].partition("@")[0]
         return Numbers.formula(replace(self, path=path), number)
 
-    def explained(self) -> Formulas:
+    def explained(self) -> NumberFormulas:
         """The formulas of `dscale explain model` that a number is in, or all of them."""
         explanation = self.explain()
         if explanation is None:
-            return Formulas(notes=["Formulas are made of models with a name; this one was dropped on the page."])
+            return NumberFormulas(notes=["Formulas are made of models with a name; this one was dropped on the page."])
         kind, _, part = self.path.partition(":")
         word = "FLOPs" if "flops" in kind else "parameters"
         lines = [line for line in explanation.lines if word in line.name and (not part or f": {part} " in line.name)]
-        return Formulas(lines or explanation.lines, notes=explanation.notes)
+        return NumberFormulas(lines or explanation.lines, notes=explanation.notes)
 
     def _weights(self, dtype: str) -> SimpleNamespace:
         width = dtype_bytes(dtype)

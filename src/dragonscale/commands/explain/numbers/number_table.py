@@ -19,9 +19,9 @@ import msgspec
 
 from dragonscale.blocks.amounts import Amount, amount, count, share
 from dragonscale.commands.explain.formulas import LETTER, FormulaLine, letters_in
-from dragonscale.commands.explain.numbers.records import Facts, Formulas, LineTable, Part, Step
+from dragonscale.commands.explain.numbers.records import DerivationStep, LineTable, NumberFacts, NumberFormulas, Part
 from dragonscale.errors import unknown
-from dragonscale.physics.provenance import Source, fact_sources
+from dragonscale.physics.provenance import Citation, fact_sources
 from dragonscale.physics.units import UNITS, render
 from dragonscale.plan.letter_meanings import Letter
 from dragonscale.tables import Strict
@@ -163,11 +163,11 @@ class Numbers:
         """The object of a part by its name, for each kind of number that has parts."""
         return {}
 
-    def facts(self, number: str) -> Facts:
+    def facts(self, number: str) -> NumberFacts:
         """The half of a derivation that is there at once."""
         return self.derived(number).facts()
 
-    def formula(self, number: str) -> Formulas:
+    def formula(self, number: str) -> NumberFormulas:
         """The half that takes algebra."""
         return self.derived(number).formula()
 
@@ -206,18 +206,18 @@ class Derived:
         """A template with its values put in."""
         return _TEMPLATE.vformat(template, (), {**self.names, **more}) if "{" in template else template
 
-    def facts(self) -> Facts:
+    def facts(self) -> NumberFacts:
         """The number, what it is put together from, how sure it is, and its sources."""
         spec = self.spec
         number = self._amount(self.at(spec.value), self.filled(spec.unit), self.number, spec.text)
-        steps: list[Step | LineTable] = []
+        steps: list[DerivationStep | LineTable] = []
         if rows := self._rows():
-            steps.append(Step(spec.step, rows, number if spec.total else None, self.filled(spec.about)))
+            steps.append(DerivationStep(spec.step, rows, number if spec.total else None, self.filled(spec.about)))
         if spec.tables:
             steps += self.at(spec.tables)
         compared = self.at(spec.compared) if spec.compared else None
         sources = [*(compared.sources if compared else ()), *self._sources()]
-        return Facts(
+        return NumberFacts(
             self.filled(spec.title),
             self.filled(spec.sentence),
             number,
@@ -256,16 +256,16 @@ class Derived:
                 return None
             raise
 
-    def _sources(self) -> list[Source]:
+    def _sources(self) -> list[Citation]:
         """The sources of the chip's facts, then the number's own."""
         paths = self.at(self.spec.chip) if isinstance(self.spec.chip, str) and self.spec.chip else self.spec.chip
         sources = fact_sources(self.at("of.chip"), map(self.filled, paths)) if paths else []
         named = self.at(self.spec.sources) if isinstance(self.spec.sources, str) else self.spec.sources
         for source in named:
-            sources.append(Source(self.filled(source)) if isinstance(source, str) else source)
+            sources.append(Citation(self.filled(source)) if isinstance(source, str) else source)
         return sources
 
-    def formula(self) -> Formulas:
+    def formula(self) -> NumberFormulas:
         """The formulas of the table with the numbers put in, or those of the ledger that `lettered` names."""
         spec = self.spec
         if spec.lettered:
@@ -280,7 +280,7 @@ class Derived:
             notes.append(spec.otherwise)
         # each letter once, in the order in which the formulas use them
         used = dict.fromkeys(name for line in lines for name in letters_in(line.formula))
-        return Formulas(lines, [self._letter(name) for name in used], notes=notes)
+        return NumberFormulas(lines, [self._letter(name) for name in used], notes=notes)
 
     def _line(self, spec: FormulaSpec, value: float) -> FormulaLine:
         """The formula, and the same with its letters' numbers in."""

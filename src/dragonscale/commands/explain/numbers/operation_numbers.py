@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 from dragonscale.blocks.amounts import count
 from dragonscale.commands.explain.formulas import Explanation
 from dragonscale.commands.explain.numbers.number_table import Numbers, shown
-from dragonscale.commands.explain.numbers.records import Formulas, Part
+from dragonscale.commands.explain.numbers.records import NumberFormulas, Part
 from dragonscale.commands.given import maybe_target
 from dragonscale.errors import unknown
 from dragonscale.physics.hardware import Chip
 from dragonscale.physics.notation import parse_array
-from dragonscale.physics.provenance import Source, fact_sources, networks_measured
+from dragonscale.physics.provenance import Citation, fact_sources, networks_measured
 from dragonscale.physics.sharding.layout import local_bytes
 from dragonscale.physics.sharding.mesh import Mesh
 
@@ -60,16 +60,16 @@ class OperationNumbers(Numbers):
 
         return {kind: functools.partial(named, kind) for kind in keys}
 
-    def formula(self, number: str) -> Formulas:
+    def formula(self, number: str) -> NumberFormulas:
         """The lines of the explanation that the number is in, or all of them."""
         explanation, derived = self.explain(), self.derived(number)
         if explanation is None:
-            return Formulas(notes=["This one is read off the answer; it has no letters."])
+            return NumberFormulas(notes=["This one is read off the answer; it has no letters."])
         beginning = derived.spec.explained or self.beginning(number)
         every = (*explanation.lines, *explanation.solutions)
         lines = [line for line in every if beginning and line.name.startswith(beginning)]
         crossovers = [f"{text}." for text in explanation.crossovers]
-        return Formulas(lines or explanation.lines, (), crossovers, explanation.notes)
+        return NumberFormulas(lines or explanation.lines, (), crossovers, explanation.notes)
 
     def beginning(self, number: str) -> str:  # noqa: ARG002 - of a roofline or collective the table says it
         """How the lines of the explanation begin that a number is in."""
@@ -82,15 +82,15 @@ class OperationNumbers(Numbers):
     def docs(self) -> tuple[str, str]:
         return ("rooflines", "") if self.of == "roofline" else ("collectives", "inside")
 
-    def sources(self) -> list[Source]:
+    def sources(self) -> list[Citation]:
         facts = _WIRE_FACTS if self.of == "collective" else _ROOF_FACTS
         sources = fact_sources(self.chip, facts) if self.chip is not None else []
-        return sources or [Source("Counted from the shapes that were typed.")]
+        return sources or [Citation("Counted from the shapes that were typed.")]
 
     def network_text(self) -> str:
         return "" if self.chip is None else f" {networks_measured(self.chip).text}"
 
-    def network_sources(self) -> list[Source]:
+    def network_sources(self) -> list[Citation]:
         measured = [] if self.chip is None else networks_measured(self.chip).sources
         return [*self.sources(), *measured]
 

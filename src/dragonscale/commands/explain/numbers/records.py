@@ -1,7 +1,8 @@
 """The parts of a derivation as records: what a number is put together from, its formulas, its sources.
 
-A derivation has two halves. `Facts` are there at once. `Formulas` take algebra: the plan's own ledger over letters, the
-numbers put in, and what each letter stands for. Nothing is worked out here that the planner has not worked out already.
+A derivation has two halves. `NumberFacts` are there at once. `NumberFormulas` take algebra: the plan's own ledger over
+letters, the numbers put in, and what each letter stands for. Nothing is worked out here that the planner has not worked
+out already.
 """
 
 import re
@@ -11,7 +12,7 @@ from typing import Protocol
 
 from dragonscale.blocks.amounts import Amount
 from dragonscale.commands.explain.formulas import FormulaLine
-from dragonscale.physics.provenance import Measured, Source
+from dragonscale.physics.provenance import Citation, ProfileBasis
 from dragonscale.plan.letter_meanings import Letter
 
 _NAME = re.compile(r"[^\W\d]\w*")
@@ -27,7 +28,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Step:
+class DerivationStep:
     """One step of how a number is put together: parts, and what they add up to."""
 
     title: str
@@ -52,33 +53,33 @@ class Comparison:
     """Bound and expectation in rows, why they differ, and the sources of that."""
 
     text: str
-    sources: Sequence[Source]
+    sources: Sequence[Citation]
     rows: Sequence[Part] = ()
 
     @classmethod
-    def of(cls, measured: Measured, rows: Sequence[Part] = (), more: str = "") -> "Comparison":
+    def of(cls, measured: ProfileBasis, rows: Sequence[Part] = (), more: str = "") -> "Comparison":
         """What measurements say of the numbers in the rows, and `more` after it."""
         return cls(f"{measured.text}{more}", measured.sources, rows)
 
 
 @dataclass(frozen=True)
-class Facts:
+class NumberFacts:
     """The half of a derivation that is there at once; `docs` are a page of the documentation and a place on it, `more`
     says that formulas follow."""
 
     title: str
     sentence: str
     number: Amount
-    steps: Sequence[Step | LineTable] = ()
+    steps: Sequence[DerivationStep | LineTable] = ()
     compared: Comparison | None = None
     error: str = ""
-    sources: Sequence[Source] = ()
+    sources: Sequence[Citation] = ()
     docs: tuple[str, str] | None = None
     more: bool = True
 
 
 @dataclass(frozen=True)
-class Formulas:
+class NumberFormulas:
     """The half that takes algebra: formulas with the numbers put in, their letters, where the answer changes."""
 
     lines: Sequence[FormulaLine] = ()
@@ -87,7 +88,7 @@ class Formulas:
     notes: Sequence[str] = ()
 
     @classmethod
-    def of(cls, lines: Iterable[FormulaLine], letters: Iterable[Letter], otherwise: str = "") -> "Formulas":
+    def of(cls, lines: Iterable[FormulaLine], letters: Iterable[Letter], otherwise: str = "") -> "NumberFormulas":
         """Lines with those of the letters that occur in them; `otherwise` is said where there are no lines."""
         found = tuple(lines)
         used = {name for line in found for name in _NAME.findall(line.formula)}
@@ -98,9 +99,9 @@ class Formulas:
 class Derivation(Protocol):
     """What derives the numbers of an answer by their ids."""
 
-    def facts(self, number: str) -> Facts: ...
+    def facts(self, number: str) -> NumberFacts: ...
 
-    def formula(self, number: str) -> Formulas: ...
+    def formula(self, number: str) -> NumberFormulas: ...
 
     def crossovers(self, number: str) -> list[str]: ...
 

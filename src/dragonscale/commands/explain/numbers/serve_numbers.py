@@ -11,7 +11,7 @@ from dragonscale.blocks.amounts import amount, hour_text
 from dragonscale.commands.explain.formulas import FormulaLine
 from dragonscale.commands.explain.numbers.ledger_tables import held_table, line_table
 from dragonscale.commands.explain.numbers.number_table import Numbers
-from dragonscale.commands.explain.numbers.records import Comparison, Formulas, LineTable, Part
+from dragonscale.commands.explain.numbers.records import Comparison, LineTable, NumberFormulas, Part
 from dragonscale.commands.explain.serve import LetteredPhase, lettered_phase
 from dragonscale.commands.serve.config import (
     PROMPT_SCORES,
@@ -266,7 +266,7 @@ class _Phase:
             terms[wire_name(axes)] = terms.get(wire_name(axes), 0) + wire.lower
         return terms
 
-    def formulas(self, term: str = "", otherwise: str = "") -> Formulas:
+    def formulas(self, term: str = "", otherwise: str = "") -> NumberFormulas:
         """The bounds of all terms as formulas, or of one."""
         lines, letters = list[FormulaLine](), list[Letter]()
         for times, phase in self.lettered:
@@ -276,7 +276,7 @@ class _Phase:
                     called = "seconds at datasheet rates" if term else f"{name}, at datasheet rates"
                     lines.append(phase.say(f"{called}{often}", seconds, "s"))
             letters += self.of.letters(phase)
-        return Formulas.of(lines, dict.fromkeys(letters), otherwise)
+        return NumberFormulas.of(lines, dict.fromkeys(letters), otherwise)
 
 
 class _Term:
@@ -313,7 +313,7 @@ class _Term:
             return Comparison.of(networks_measured(self.of.chip), rows)
         return Comparison.of(kernels_measured(self.of.chip, "", ("matmul", "decode")), rows)
 
-    def formulas(self) -> Formulas:
+    def formulas(self) -> NumberFormulas:
         return self.phase.formulas(self.name, "This term has no bound: it is what the engine's constants add.")
 
 
@@ -335,13 +335,13 @@ class _Held:
     def tables(self) -> list[LineTable]:
         return [held_table(self.lines, amount(self.bytes, "bytes", f"memory:{self.name}"))] if self.lines else []
 
-    def formulas(self) -> Formulas:
+    def formulas(self) -> NumberFormulas:
         if self.of.report.asked.ask.output <= 1:
-            return Formulas()
+            return NumberFormulas()
         _, phase = self.of.decode.lettered[0]
         sizes = [size for part, size in phase.ledger.memory.items() if part == self.name]
         lines = [phase.say(f"{self.name}, this decode step's", size, "bytes") for size in sizes]
-        return Formulas.of(lines, self.of.letters(phase))
+        return NumberFormulas.of(lines, self.of.letters(phase))
 
 
 class _Sent:
@@ -384,7 +384,7 @@ class _Sent:
     def tables(self) -> list[LineTable]:
         return [line_table(self.lines[phase], f"Moves of a {phase.words}") for phase in self.sending]
 
-    def formulas(self) -> Formulas:
+    def formulas(self) -> NumberFormulas:
         decodes = self.of.report.asked.ask.output > 1
         lines, letters = list[FormulaLine](), list[Letter]()
         for phase in (self.of.decode, self.of.prefill) if decodes else (self.of.prefill,):
@@ -393,7 +393,7 @@ class _Sent:
             if total:
                 lines.append(lettered.say(f"bytes sent in an iteration of {phase.name}", total, "bytes"))
                 letters += self.of.letters(lettered)
-        return Formulas.of(lines, dict.fromkeys(letters))
+        return NumberFormulas.of(lines, dict.fromkeys(letters))
 
 
 class _Limit:
@@ -406,7 +406,7 @@ class _Limit:
         self.limit, self.title = limits[name], name[:1].upper() + name[1:]
         self.counts = self.limit.counts or name
 
-    def formulas(self) -> Formulas:
+    def formulas(self) -> NumberFormulas:
         limit = self.limit
         text = f"{limit.value:,.6g}"
-        return Formulas([FormulaLine(limit.name, limit.formula, limit.formula, text, limit.value, "count")])
+        return NumberFormulas([FormulaLine(limit.name, limit.formula, limit.formula, text, limit.value, "count")])

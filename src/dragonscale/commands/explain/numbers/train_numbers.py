@@ -14,10 +14,10 @@ from dragonscale.commands.explain.numbers.ledger_tables import constants_table, 
 from dragonscale.commands.explain.numbers.number_table import Numbers
 from dragonscale.commands.explain.numbers.records import (
     Comparison,
-    Formulas,
+    DerivationStep,
     LineTable,
+    NumberFormulas,
     Part,
-    Step,
     plural,
     titled,
 )
@@ -28,7 +28,7 @@ from dragonscale.commands.train.slices import chosen_slice
 from dragonscale.commands.train.train_records import PlanReport, TrainReport
 from dragonscale.errors import InputError, unknown
 from dragonscale.physics.hardware import Chip
-from dragonscale.physics.provenance import Measured, kernels_measured, networks_measured
+from dragonscale.physics.provenance import ProfileBasis, kernels_measured, networks_measured
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import HeldLine, LedgerLine
 from dragonscale.plan.letter_meanings import letter_meanings
@@ -120,7 +120,7 @@ class TrainNumbers(Numbers):
     def facts_used(self) -> list[str]:
         return [*self.peak_used(), "memory.hbm.bandwidth", "ici.link", "levels.node.bandwidth"]
 
-    def kernels(self) -> Measured:
+    def kernels(self) -> ProfileBasis:
         return kernels_measured(self.chip, self.job.stack.kernels.library)
 
     def networks(self) -> Comparison:
@@ -151,7 +151,7 @@ class TrainNumbers(Numbers):
     def bound_rows(self) -> list[Part]:
         return _term_parts({term.name: term.lower_s for term in self.plan.terms})
 
-    def bound_steps(self) -> list[Step]:
+    def bound_steps(self) -> list[DerivationStep]:
         """Compute, and each kind of move: the largest of them is the bound."""
         bound, separate = self.report.ledger.by("term", "bound_s"), (*WIRES, "optimizer")
         compute = {name: float(seconds) for name, seconds in bound.items() if name not in separate}
@@ -159,11 +159,11 @@ class TrainNumbers(Numbers):
         total = amount(self.plan.lower_s, "s", "lower_s")
         largest = "The bound is the largest of compute and these."
         return [
-            Step("Compute at datasheet rates", _term_parts(compute), amount(sum(compute.values()), "s")),
-            Step("Each kind of move, and the update", _term_parts(wires), total, largest),
+            DerivationStep("Compute at datasheet rates", _term_parts(compute), amount(sum(compute.values()), "s")),
+            DerivationStep("Each kind of move, and the update", _term_parts(wires), total, largest),
         ]
 
-    def step_formulas(self) -> Formulas:
+    def step_formulas(self) -> NumberFormulas:
         """The step as the sum of what is exposed, and each term's bound over letters."""
         bound, seconds = self.letters.verdict.ledger.by("term", "bound_s"), self.plan.step_s
         exposed = [term for term in self.plan.terms if term.exposed_s > 0]
@@ -176,10 +176,10 @@ class TrainNumbers(Numbers):
                 lines.append(self.letters.say(f"{term.name}, at datasheet rates", bound[term.name], "s"))
         return self.lettered(lines)
 
-    def lettered(self, lines: list[FormulaLine], otherwise: str = "") -> Formulas:
+    def lettered(self, lines: list[FormulaLine], otherwise: str = "") -> NumberFormulas:
         """Formulas of the ledger with their letters, or what is said where there are none."""
         letters = letter_meanings(self.letters.letters, self.chip, self.report.model)
-        return Formulas.of(lines, letters, otherwise)
+        return NumberFormulas.of(lines, letters, otherwise)
 
     def crossovers(self, number: str) -> list[str]:
         """Where the step, or one of its kinds of moves, becomes bound by the network instead of compute."""
@@ -242,7 +242,7 @@ class TrainNumbers(Numbers):
                 lines.append(self.letters.say(name, size, "bytes"))
         return lines
 
-    def memory_formulas(self) -> Formulas:
+    def memory_formulas(self) -> NumberFormulas:
         return self.lettered(self.memory_lines())
 
     def limit_facts(self) -> list[str]:
@@ -292,7 +292,7 @@ class _Term:
             return Comparison.of(networks_measured(self.of.chip, self.of.job.transport), rows, overlapped)
         return Comparison.of(self.of.kernels(), rows, overlapped)
 
-    def formulas(self) -> Formulas:
+    def formulas(self) -> NumberFormulas:
         """What the term counts and its bound, over letters."""
         ledger, lines = self.of.letters.verdict.ledger, []
         for key, words, unit in (*QUANTITIES, ("bound_s", "seconds at datasheet rates", "s")):
@@ -317,7 +317,7 @@ class _Held:
     def tables(self) -> list[LineTable]:
         return [held_table(self.lines, amount(self.bytes, "bytes", f"memory:{self.name}"))]
 
-    def formulas(self) -> Formulas:
+    def formulas(self) -> NumberFormulas:
         return self.of.lettered(self.of.memory_lines(self.name), "It is not sized by letters of the plan.")
 
 
@@ -334,17 +334,17 @@ class _Sent:
         self.many = len(self.lines)
         self.bytes = sum(float(line.total("wire_bytes")) for line in self.lines)
 
-    def tables(self) -> list[Step | LineTable]:
+    def tables(self) -> list[DerivationStep | LineTable]:
         """A step for each collective over the axis, then the ledger's lines."""
         degrees = vars(self.of.plan.plan)
         axes = [axis for axis in mesh_axes(degrees, self.of.report.ledger.lines) if axis.name == self.name]
-        tables: list[Step | LineTable] = []
+        tables: list[DerivationStep | LineTable] = []
         for move in (move for axis in axes for move in axis.moves):
             values = ("bytes", move.bytes, "bytes"), ("expected", move.seconds, "s"), ("exposed", move.exposed, "s")
-            tables.append(Step(move.name, [Part(name, amount(value, unit)) for name, value, unit in values]))
+            tables.append(DerivationStep(move.name, [Part(name, amount(value, unit)) for name, value, unit in values]))
         return [*tables, line_table(self.lines)]
 
-    def formulas(self) -> Formulas:
+    def formulas(self) -> NumberFormulas:
         lines = []
         for axes, size in self.of.letters.verdict.ledger.sent_bytes.items():
             over = "+".join(axes)
