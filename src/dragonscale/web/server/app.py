@@ -19,7 +19,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from dragonscale.prompt_http import WRONG_PATH
 from dragonscale.web.kept import key_of
 from dragonscale.web.server.files import PageFiles, accepts_gzip
-from dragonscale.web.server.gate import PageGate, Refusal, tab_of, too_fast
+from dragonscale.web.server.gate import PageGate, Refusal
 from dragonscale.web.server.jobs import JobDesk
 from dragonscale.web.server.lanes import has_slow_panel, lane_of
 from dragonscale.web.server.pool import WorkerPool
@@ -53,7 +53,7 @@ class PageApp:
 
     async def _ask(self, request: Request) -> Response:
         body, asked = await self._body(request)
-        turn = Turn(body, request.state.address, tab_of(dict(request.scope["headers"])), lane_of(asked), _key(asked))
+        turn = Turn(body, lane_of(asked), _key(asked))
         try:
             self.pool.submit(turn)
         except Crowded as error:
@@ -63,7 +63,7 @@ class PageApp:
     async def _begin_job(self, request: Request) -> Response:
         _, asked = await self._body(request)
         try:
-            return json_answer({"id": self.jobs.begin(asked, request.state.address)}, 202)
+            return json_answer({"id": self.jobs.begin(asked)}, 202)
         except Crowded as error:
             raise _busy(error) from None
 
@@ -95,8 +95,6 @@ class PageApp:
             raise Refusal(400, "The client has gone.") from None
         except TimeoutError:
             raise Refusal(408, f"The body was not sent within {self.settings.body_s:g} s.") from None
-        if not request.state.large.take(request.state.address, float(size)):
-            raise too_fast()
         if size > most:  # read to its end, because a client hears nothing before it has sent all
             raise _too_large(most)
         return bytes(body), _object(bytes(body))

@@ -39,8 +39,8 @@ LOGINS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH")
 class PageJob:
     """One job: its request, what it has said, and its process while it runs."""
 
-    def __init__(self, id: str, order: dict[str, Any], address: str) -> None:
-        self.id, self.order, self.address = id, order, address
+    def __init__(self, id: str, order: dict[str, Any]) -> None:
+        self.id, self.order = id, order
         self.state = "waiting"  # or running, over
         self.said: list[bytes] = []
         self.begun = self.ended = 0.0
@@ -100,12 +100,10 @@ class JobDesk:
         self.waiting: deque[PageJob] = deque()
         self.running: dict[str, asyncio.Task[None]] = {}
 
-    def begin(self, request: Mapping[str, Any], address: str) -> str:
+    def begin(self, request: Mapping[str, Any]) -> str:
         """Queue a job; its id."""
-        job = PageJob(secrets.token_urlsafe(16), self._order(request), address)
-        limits = self.settings
-        mine = sum(one.address == address for one in self.waiting)
-        if len(self.waiting) >= limits.jobs_waiting or mine >= limits.jobs_waiting_per_address:
+        job = PageJob(secrets.token_urlsafe(16), self._order(request))
+        if len(self.waiting) >= self.settings.jobs_waiting:
             raise Crowded(f"{len(self.waiting)} jobs wait already; try again in a minute.", 60)
         self._forget()
         self.jobs[job.id] = job
