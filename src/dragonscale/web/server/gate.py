@@ -82,10 +82,10 @@ class PageGate:
         if changes or scope["path"].startswith("/api/"):
             self._check_origin(headers, host, changes)
 
-    def allows_host(self, given: str) -> bool:
+    def allows_host(self, header: str) -> bool:
         """Whether a `host` header names this server. A number cannot be rebound, so where others are let in, any will
         do."""
-        name, settings = host_name(given), self.settings
+        name, settings = host_name(header), self.settings
         if not name:
             return False
         if name in settings.names or name == settings.host.lower():
@@ -109,11 +109,11 @@ class PageGate:
             raise Refusal(403, "This request comes from another site; open the page itself.")
 
 
-def host_name(given: str) -> str:
+def host_name(header: str) -> str:
     """The name in a `host` header, without its port; empty where it is none.
 
     >>> host_name("localhost:8642"), host_name("[::1]:80"), host_name("Example.org."), host_name("a b")
     ('localhost', '::1', 'example.org', '')
     """
-    match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::\d{1,5})?", given)
+    match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::\d{1,5})?", header)
     return (match[1] or match[2]).lower().rstrip(".") if match else ""

@@ -115,7 +115,7 @@ class JobDesk:
         kind, fields, dropped = request.get("kind"), request.get("fields", {}), request.get("dropped", {})
         if kind not in JOBS:
             raise Refusal(400, str(unknown("kind of job", kind, JOBS)), "input")
-        texts = isinstance(dropped, dict) and all(isinstance(one, str) for one in dropped.values())
+        texts = isinstance(dropped, dict) and all(isinstance(text, str) for text in dropped.values())
         if not isinstance(fields, dict) or not texts:
             raise Refusal(400, "A job has `fields` and `dropped`, objects.", "input")
         limits = self.settings
@@ -176,12 +176,12 @@ class JobDesk:
 
     def _forget(self) -> None:
         """Drop results that are old, and the oldest of too many."""
-        over = sorted((one for one in self.jobs.values() if one.state == "over"), key=lambda one: one.ended)
+        over = sorted((job for job in self.jobs.values() if job.state == "over"), key=lambda job: job.ended)
         until = time.monotonic() - self.settings.job_kept_s
         many = max(len(over) - self.settings.jobs_kept, 0)
-        for index, one in enumerate(over):
-            if index < many or one.ended < until:
-                del self.jobs[one.id]
+        for index, job in enumerate(over):
+            if index < many or job.ended < until:
+                del self.jobs[job.id]
 
     def stats(self) -> dict[str, int]:
         """How many wait and run."""

@@ -53,8 +53,8 @@ def listen(settings: PageSettings) -> socket.socket:
         if isinstance(error, socket.gaierror):
             raise InputError(f"--host is {settings.host!r}, which is no address of this machine.") from None
         why = "is in use" if "in use" in str(error) else f"cannot be had ({error.strerror or error})"
-        said = f"The address {settings.host}:{settings.port} {why}; choose another with --port"
-        raise InputError(f"{said}, or --port 0 for any that is free.") from None
+        sentence = f"The address {settings.host}:{settings.port} {why}; choose another with --port"
+        raise InputError(f"{sentence}, or --port 0 for any that is free.") from None
 
 
 async def serve_page(
@@ -93,7 +93,7 @@ async def serve_page(
             for task in (tasks[1], telling):
                 task.cancel()
             await asyncio.gather(tasks[1], telling, return_exceptions=True)
-    if any(one.hopeless for one in pool.workers):
+    if any(worker.hopeless for worker in pool.workers):
         raise InputError("The page's workers cannot be started; the lines above say why.")
 
 
@@ -107,13 +107,13 @@ async def _tell_ready(pool: WorkerPool, ready: Callable[[], None], stop: asyncio
 @contextlib.contextmanager
 def _signals(stop: asyncio.Event) -> Iterator[None]:
     """Stop on Ctrl-C and SIGTERM; in a thread other than the main one, signals are not ours."""
-    loop, taken = asyncio.get_running_loop(), []
-    for one in (signal.SIGINT, signal.SIGTERM):
+    loop, handled = asyncio.get_running_loop(), []
+    for signal_number in (signal.SIGINT, signal.SIGTERM):
         with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
-            loop.add_signal_handler(one, stop.set)
-            taken.append(one)
+            loop.add_signal_handler(signal_number, stop.set)
+            handled.append(signal_number)
     try:
         yield
     finally:
-        for one in taken:
-            loop.remove_signal_handler(one)
+        for signal_number in handled:
+            loop.remove_signal_handler(signal_number)

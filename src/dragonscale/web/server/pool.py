@@ -1,9 +1,9 @@
 """The workers: who answers what, and what becomes of one that takes too long, grows too large or dies.
 
 A question waits until a worker is free for it. A worker is always kept free of slow work. Of free workers one that has
-the record is asked, so that the next panel costs little. Where a worker has the record of a search already, what is asked about it is no search any
-more and may begin at once. A curve that is searched behind a page gives way to what is wanted now, and begins anew
-after it.
+the record is asked, so that the next panel costs little. Where a worker has the record of a search already, what is
+asked about it is no search any more and may begin at once. A curve that is searched behind a page gives way to what is
+wanted now, and begins anew after it.
 """
 
 import asyncio
@@ -66,8 +66,8 @@ class PageWorker(Worker):
     def order(self) -> bytes:
         settings = self.pool.settings
         hub = [str(folder) for folder in processes.hub_folders()] if settings.loopback else []
-        own = [str(processes.config_folder() / "dragonscale" / "profiles")] if settings.loopback else []
-        files = own + hub, hub if settings.hub else []
+        profiles = [str(processes.config_folder() / "dragonscale" / "profiles")] if settings.loopback else []
+        files = profiles + hub, hub if settings.hub else []
         start = processes.WorkerStart(self.folder, *files, settings.hub, settings.warm, settings.memory_bytes)
         return msgspec.json.encode(start)
 
@@ -148,13 +148,13 @@ class WorkerPool:
 
     async def start(self) -> None:
         """Start the workers; they are ready later."""
-        self._tasks = [asyncio.create_task(one.run()) for one in self.workers]
+        self._tasks = [asyncio.create_task(worker.run()) for worker in self.workers]
         self._tasks.append(asyncio.create_task(self._watch()))
 
     async def ready(self) -> bool:
         """Wait until all are ready; False where they cannot start."""
-        while not all(one.state == "ready" for one in self.workers):
-            if self.closing or any(one.hopeless for one in self.workers):
+        while not all(worker.state == "ready" for worker in self.workers):
+            if self.closing or any(worker.hopeless for worker in self.workers):
                 return False
             self.changed.clear()
             await self.changed.wait()
@@ -164,9 +164,11 @@ class WorkerPool:
         """Queue a question, or refuse it."""
         if self.closing:
             raise Crowded(STOPPING)
-        if all(one.hopeless for one in self.workers):
+        if all(worker.hopeless for worker in self.workers):
             raise Crowded(HOPELESS, 60)
-        turn.remembered = turn.lane != QUICK and bool(turn.key) and any(turn.key in one.keys for one in self.workers)
+        turn.remembered = (
+            turn.lane != QUICK and bool(turn.key) and any(turn.key in worker.keys for worker in self.workers)
+        )
         self.queue.put(turn)
         self.pump()
 
@@ -270,13 +272,13 @@ class WorkerPool:
     def _look(self, worker: PageWorker, turn: Turn) -> None:
         """Stop what has passed a limit."""
         limits, now = self.settings, time.monotonic()
-        most = limits.slow_s if worker.slow else limits.quick_s
+        max_s = limits.slow_s if worker.slow else limits.quick_s
         gone = turn.left_at if turn.left_at is not None else turn.gave_way_at
         if gone is not None:
             if now - gone > limits.grace_s:
                 worker.kill()
-        elif now - turn.begun > most:
-            self._stop(worker, "limit", TOO_LONG.format(most))
+        elif now - turn.begun > max_s:
+            self._stop(worker, "limit", TOO_LONG.format(max_s))
         elif worker.resident() > limits.memory_bytes:
             self._stop(worker, "limit", TOO_LARGE.format(limits.memory_bytes / 1e9))
             worker.kill()
@@ -311,15 +313,15 @@ class WorkerPool:
 
     def stats(self) -> dict[str, object]:
         """How it is, for `/health`."""
-        states = [one.state for one in self.workers]
+        states = [worker.state for worker in self.workers]
         return {
             "ready": states.count("ready"),
             "workers": len(states),
-            "busy": sum(one.turn is not None for one in self.workers),
+            "busy": sum(worker.turn is not None for worker in self.workers),
             "waiting": self.queue.waiting,
             "answered": self.answered,
             "stopped": self.stopped,
-            "restarts": sum(one.restarts for one in self.workers),
+            "restarts": sum(worker.restarts for worker in self.workers),
         }
 
 

@@ -1,6 +1,6 @@
 """Questions that wait for a worker, by lane: what is quick, then what is slow, then what is searched behind a page.
 
->>> queue = TurnQueue(most=8)
+>>> queue = TurnQueue(8)
 >>> for name, lane in (("curve", "behind"), ("search", "slow"), ("slider", "quick")):
 ...     queue.put(Turn(name.encode(), lane))
 >>> [queue.next(lambda _: True).body.decode() for _ in range(3)]
@@ -64,10 +64,10 @@ class Turn(Mailbox[bytes]):
 
 
 class TurnQueue:
-    """Turns that wait, each lane in the order in which they came; at most `most` of them."""
+    """Turns that wait, each lane in the order in which they came; at most `max_waiting` of them."""
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, max_waiting: int) -> None:
+        self.max_waiting = max_waiting
         self.lanes: dict[str, deque[Turn]] = {lane: deque() for lane in (QUICK, SLOW, BEHIND)}
 
     @property
@@ -76,7 +76,7 @@ class TurnQueue:
 
     def put(self, turn: Turn) -> None:
         """Take a turn in, or refuse it where too many wait."""
-        if self.waiting >= self.most:
+        if self.waiting >= self.max_waiting:
             raise Crowded(f"{self.waiting} questions wait already; ask again in a few seconds.")
         self.lanes[turn.lane].append(turn)
 

@@ -13,9 +13,9 @@ from dragonscale.web.views.cards import TABLES, Card, drawn, fields, figures_of,
 _TABLE = TABLES["collective"]
 
 
-def answer_panel(asked: PageRequest) -> Card:
+def answer_panel(request: PageRequest) -> Card:
     """The answer in a sentence, its numbers, and what goes on inside; of one message between chips, less of it."""
-    report: CollectiveReport | TransferReport = asked.record
+    report: CollectiveReport | TransferReport = request.record
     sent = isinstance(report, TransferReport)
     figures = figures_of(report, _TABLE["transfer" if sent else "answer"]["figures"], "collective")
     notes = list(report.notes_beside)
@@ -36,9 +36,9 @@ def answer_panel(asked: PageRequest) -> Card:
     }
 
 
-def curve_panel(asked: PageRequest) -> Card:
+def curve_panel(request: PageRequest) -> Card:
     """Time over bytes: the two terms, their bound, and where they cross."""
-    report: CollectiveReport | TransferReport = asked.record
+    report: CollectiveReport | TransferReport = request.record
     if isinstance(report, TransferReport) or not isinstance(report.asked, CollectiveAsked) or report.chips == 1:
         return {"series": []}
     turn = report.latency_bound_below_bytes

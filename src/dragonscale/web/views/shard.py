@@ -16,18 +16,18 @@ MOST = 24
 """Letters of an expression that get a slider each."""
 
 
-def _record(asked: PageRequest) -> ShardReport:
-    return asked.record
+def _record(request: PageRequest) -> ShardReport:
+    return request.record
 
 
-def notation_panel(asked: PageRequest) -> Card:
+def notation_panel(request: PageRequest) -> Card:
     """The letters of the expression with their sliders; or what is wrong with it, and where."""
-    return notation_card(asked, parse_einsum, _record, MOST)
+    return notation_card(request, parse_einsum, _record, MOST)
 
 
-def answer_panel(asked: PageRequest) -> Card:
+def answer_panel(request: PageRequest) -> Card:
     """What is needed in a sentence, and the cheapest way's numbers."""
-    report = _record(asked)
+    report = _record(request)
     times = [way.lower_s for way in report.best]
     total = sum(time for time in times if isinstance(time, float)) if all(isinstance(t, float) for t in times) else 0.0
     lead = f"{render(total, 's')} at best{', forward' if report.backward else ''}. " if total else ""
@@ -45,9 +45,9 @@ def answer_panel(asked: PageRequest) -> Card:
     }
 
 
-def passes_panel(asked: PageRequest) -> Card:
+def passes_panel(request: PageRequest) -> Card:
     """Each einsum of the forward and the backward pass: arrays, and the ways to do it with their steps drawn."""
-    report = _record(asked)
+    report = _record(request)
     roles = axis_roles(report)
     passes = {"forward": report.forward, "backward": report.backward}
     return {

@@ -27,25 +27,25 @@ _DERIVATIONS = Remembered[int, Derivation](8)
 Each holds its record, so the identity stays that record's."""
 
 
-def facts_panel(asked: PageRequest) -> Card:
+def facts_panel(request: PageRequest) -> Card:
     """What it is, how it is put together, how sure it is."""
-    derivation, number = _derivation(asked)
+    derivation, number = _derivation(request)
     facts = derivation.facts(number)
     compared = facts.compared
     return {
-        "id": _number(asked),
+        "id": _number(request),
         **asdict(facts),
         "compared": compared and {"rows": list(map(asdict, compared.rows)), "text": compared.text},
         "docs": facts.docs and {"page": facts.docs[0], "anchor": facts.docs[1]},
     }
 
 
-def formula_panel(asked: PageRequest) -> Card:
+def formula_panel(request: PageRequest) -> Card:
     """The formulas, the numbers put in, and each letter."""
-    derivation, number = _derivation(asked)
+    derivation, number = _derivation(request)
     formulas = derivation.formula(number)
     return {
-        "id": _number(asked),
+        "id": _number(request),
         "formulas": list(map(_drawn_formula, formulas.lines)),
         "letters": list(map(_drawn_letter, formulas.letters)),
         "crossovers": formulas.crossovers,
@@ -53,23 +53,23 @@ def formula_panel(asked: PageRequest) -> Card:
     }
 
 
-def crossovers_panel(asked: PageRequest) -> Card:
+def crossovers_panel(request: PageRequest) -> Card:
     """Where the answer changes, solved from the same formulas; it takes longest, so it comes last."""
-    derivation, number = _derivation(asked)
-    return {"id": _number(asked), "crossovers": derivation.crossovers(number)}
+    derivation, number = _derivation(request)
+    return {"id": _number(request), "crossovers": derivation.crossovers(number)}
 
 
 def _drawn_formula(line: FormulaLine) -> Card:
     """A formula, and the same with numbers in, as text and as trees that the page draws in MathML."""
-    numbers = "" if line.numbers == line.formula else line.numbers
+    put_in = "" if line.numbers == line.formula else line.numbers
     return {
         "name": line.name,
         "text": line.formula,
         "math": math_tree(line.formula),
         "value": line.value,
         "value_si": line.value_si,
-        "numbers": numbers,
-        "put_in": math_tree(numbers) if numbers else None,
+        "numbers": put_in,
+        "put_in": math_tree(put_in) if put_in else None,
     }
 
 
@@ -83,19 +83,19 @@ def _drawn_letter(letter: Letter) -> Card:
     } | origin
 
 
-def _number(asked: PageRequest) -> str:
-    number = asked.text("number")
+def _number(request: PageRequest) -> str:
+    number = request.text("number")
     if not number:
         raise InputError("The request names no number; give its id as `number`.")
     return number
 
 
-def _derivation(asked: PageRequest) -> tuple[Derivation, str]:
+def _derivation(request: PageRequest) -> tuple[Derivation, str]:
     """What derives the number that is asked for, and the number's id there."""
-    of, number, fields = asked.text("of", "train"), _number(asked), asked.fields
+    of, number, fields = request.text("of", "train"), _number(request), request.fields
     if of == "compare":
         # `1:step_s` is the step of the second column
-        of, columns = columns_of(asked)
+        of, columns = columns_of(request)
         column, _, number = number.partition(":")
         if not column.isdecimal() or int(column) >= len(columns):
             raise unknown("column called", column, map(str, range(len(columns))))
@@ -110,11 +110,11 @@ def _derivation(asked: PageRequest) -> tuple[Derivation, str]:
         fields, of = {"model": fields.get("model", "")}, "models"
     match of:
         case "train" | "serve" | "simulate":
-            return _of_answer(of, asked.ask(of, fields, brief=False)), number
+            return _of_answer(of, request.ask(of, fields, brief=False)), number
         case "roofline" | "collective" | "shard":
-            return _of_operation(asked, of, fields), number
+            return _of_operation(request, of, fields), number
         case "chips" | "models":
-            return _of_catalogue(asked, fields, number), number
+            return _of_catalogue(request, fields, number), number
         case _:
             raise unknown("view whose numbers are derived called", of, OF_FIELDS)
 
@@ -145,7 +145,7 @@ def _of_answer(of: str, record: Any) -> Derivation:
     return derivation
 
 
-def _of_operation(asked: PageRequest, of: str, fields: Mapping[str, Any]) -> Derivation:
+def _of_operation(request: PageRequest, of: str, fields: Mapping[str, Any]) -> Derivation:
     """The answer about one operation and its explanation."""
     from dragonscale.commands.explain.numbers.operation_numbers import EXPLAIN_FIELDS, OperationNumbers, ShardNumbers
 
@@ -153,15 +153,15 @@ def _of_operation(asked: PageRequest, of: str, fields: Mapping[str, Any]) -> Der
 
     def explain() -> Explanation | None:
         try:
-            return asked.ask(f"explain {of}", question, brief=False)
+            return request.ask(f"explain {of}", question, brief=False)
         except InputError:
             return None
 
     kind = ShardNumbers if of == "shard" else OperationNumbers
-    return kind(of, asked.ask(of, fields, brief=False), str(question.get("on", "") or ""), explain)
+    return kind(of, request.ask(of, fields, brief=False), str(question.get("on", "") or ""), explain)
 
 
-def _of_catalogue(asked: PageRequest, fields: Mapping[str, Any], number: str) -> Derivation:
+def _of_catalogue(request: PageRequest, fields: Mapping[str, Any], number: str) -> Derivation:
     """A chip, a slice or a model, as a number's id says: `chip:power@h100`, `slice:chips`, `model:parameters`."""
     from dragonscale.commands.explain.numbers.chip_numbers import ChipNumbers, SliceNumbers, chip_of_slice
 
@@ -172,27 +172,27 @@ def _of_catalogue(asked: PageRequest, fields: Mapping[str, Any], number: str) ->
         chip, source = chip_of_slice(name or asked_name), str(fields.get("source", "") or "")
         return ChipNumbers(chip.reading(source) if source else chip)
     if kind == "slice":
-        return SliceNumbers(asked.ask("chips", {"name": asked.text("slice") or asked_name}, brief=False))
+        return SliceNumbers(request.ask("chips", {"name": request.text("slice") or asked_name}, brief=False))
     if kind == "model":
-        return _of_model(asked, fields, name)
+        return _of_model(request, fields, name)
     raise unknown("kind of fact called", kind, ("chip", "slice", "model"))
 
 
-def _of_model(asked: PageRequest, fields: Mapping[str, Any], name: str) -> Derivation:
+def _of_model(request: PageRequest, fields: Mapping[str, Any], name: str) -> Derivation:
     """The counts of the model of a name, or of the one that the question is about."""
     from dragonscale.commands.explain.numbers.model_numbers import READING_FIELDS, ModelNumbers
     from dragonscale.models import load_model
 
     text = name or str(fields.get("model", "") or "")
     reading = {key: fields[key] for key in READING_FIELDS if key in fields}
-    report = asked.ask("models", {**reading, "model": text}, brief=False)
-    model = dropped_model(text, asked.dropped[text]) if text in asked.dropped else load_model(text)
+    report = request.ask("models", {**reading, "model": text}, brief=False)
+    model = dropped_model(text, request.dropped[text]) if text in request.dropped else load_model(text)
 
     def explain() -> Explanation | None:
-        if text in asked.dropped:
+        if text in request.dropped:
             return None
         seq = {"seq": fields["seq"]} if fields.get("seq") else {}
-        return asked.ask("explain model", {"model": text, **seq}, brief=False)
+        return request.ask("explain model", {"model": text, **seq}, brief=False)
 
     return ModelNumbers(model, report, fields.get("full") is True, not name, explain)
 
