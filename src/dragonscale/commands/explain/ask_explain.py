@@ -42,8 +42,8 @@ def explanation_sheet(explanation: Explanation, detail: bool = False) -> Sheet: 
 
 
 def _line(line: FormulaLine) -> list[str]:
-    numbers = [f"    = {line.numbers}"] if line.numbers != line.formula else []
-    return [f"{line.name} = {line.value}", f"    = {line.formula}", *numbers]
+    put_in = [f"    = {line.numbers}"] if line.numbers != line.formula else []
+    return [f"{line.name} = {line.value}", f"    = {line.formula}", *put_in]
 
 
 def draw(explanation: Explanation, _kind: str) -> Chart:
@@ -75,15 +75,19 @@ def ask_roofline(question: questions.ExplainRooflineQuestion, listener: Listener
     check_effect(question.set, "kernels")
     chip = target_of(with_changes(question.on, question.set), listener)[0]
     counting = {"weights_only": question.weights_only, "per_element": question.per_element}
-    found = physics.explain_roofline(question.expression, chip, sizes_of(question.sizes), question.memory, **counting)
-    return found.came_from(chip, listener.notes)
+    explanation = physics.explain_roofline(
+        question.expression, chip, sizes_of(question.sizes), question.memory, **counting
+    )
+    return explanation.came_from(chip, listener.notes)
 
 
 def ask_collective(question: questions.ExplainCollectiveQuestion, listener: Listener) -> Explanation:
-    asked = read_collective(question, listener)
-    volume = read_volume(question.size, asked) if question.size else None
-    found = physics.explain_collective(asked.kind, volume, asked.mesh, asked.axes, asked.options)
-    return found.came_from(asked, listener.notes)
+    collective = read_collective(question, listener)
+    volume = read_volume(question.size, collective) if question.size else None
+    explanation = physics.explain_collective(
+        collective.kind, volume, collective.mesh, collective.axes, collective.options
+    )
+    return explanation.came_from(collective, listener.notes)
 
 
 def ask_shard(question: questions.ExplainShardQuestion, listener: Listener) -> Explanation:
@@ -94,11 +98,11 @@ def ask_shard(question: questions.ExplainShardQuestion, listener: Listener) -> E
 
 def ask_model(question: questions.ExplainModelQuestion, listener: Listener) -> Explanation:
     model = question.model if isinstance(question.model, Transformer) else load_model(question.model)
-    length, said = parse_length(question.seq, "--seq")
-    if said:
-        listener.note(said)
-    found = physics.explain_model(model, length)
-    return found.came_from(model, listener.notes)
+    length, note = parse_length(question.seq, "--seq")
+    if note:
+        listener.note(note)
+    explanation = physics.explain_model(model, length)
+    return explanation.came_from(model, listener.notes)
 
 
 def ask_train(question: questions.ExplainTrainQuestion, listener: Listener) -> Explanation:
@@ -117,9 +121,11 @@ def ask_serve(question: questions.ExplainServeQuestion, listener: Listener) -> E
     from dragonscale.commands.explain.serve import explain_serve
     from dragonscale.commands.serve.serve_question import ServeQuestion, read_question
 
-    own = ("line", "solve")
-    given: dict[str, Any] = {one.name: getattr(question, one.name) for one in fields(question) if one.name not in own}
-    asked = read_question(ServeQuestion(**given))
-    for text in profile_notes(chip for chip, _ in asked.targets):
+    explain_only = ("line", "solve")
+    fields_given: dict[str, Any] = {
+        field.name: getattr(question, field.name) for field in fields(question) if field.name not in explain_only
+    }
+    serve_asked = read_question(ServeQuestion(**fields_given))
+    for text in profile_notes(chip for chip, _ in serve_asked.targets):
         listener.note(text)
-    return explain_serve(asked, question.line, question.solve).came_from(asked, listener.notes)
+    return explain_serve(serve_asked, question.line, question.solve).came_from(serve_asked, listener.notes)

@@ -65,10 +65,10 @@ class Explanation(Record):
 
     def __getitem__(self, name: str) -> FormulaLine:
         """A line, or what was solved for, by its name."""
-        every = {line.name: line for line in (*self.lines, *self.solutions)}
-        if name not in every:
-            raise unknown("line of this explanation called", name, every)
-        return every[name]
+        lines = {line.name: line for line in (*self.lines, *self.solutions)}
+        if name not in lines:
+            raise unknown("line of this explanation called", name, lines)
+        return lines[name]
 
     def headline(self) -> str:
         return f"{self.subject}: {len(self.lines)} formulas"
@@ -120,13 +120,13 @@ def value_of(expression: Any, values: dict[Any, float]) -> float | None:
 def formula_line(name: str, formula: Any, values: dict[Any, float], dimension: str) -> FormulaLine:
     """Put values into a formula; where some symbol has none, the value stays open."""
     formula = sympy.sympify(formula)
-    text = numbers = formula_text(formula)
+    text = put_in = formula_text(formula)
     for key, value in sorted(values.items(), key=lambda item: -len(str(item[0]))):
-        numbers = re.sub(rf"(?<![A-Za-z0-9_]){re.escape(str(key))}(?![A-Za-z0-9_])", f"{value:.6g}", numbers)
+        put_in = re.sub(rf"(?<![A-Za-z0-9_]){re.escape(str(key))}(?![A-Za-z0-9_])", f"{value:.6g}", put_in)
     result = value_of(formula, values)
     missing = ", ".join(sorted(map(str, formula.free_symbols - set(values))))
     shown = f"depends on {missing}" if result is None else render(result, dimension, digits=4)
-    return FormulaLine(name, text, numbers, shown, result, dimension)
+    return FormulaLine(name, text, put_in, shown, result, dimension)
 
 
 class Lettered:
@@ -141,9 +141,9 @@ class Lettered:
 
     def say_line(self, line: LedgerLine, label: str, often: str) -> Iterator[FormulaLine]:
         """What one line of a ledger counts, its bound, and how often it runs."""
-        for key, words, unit in (*QUANTITIES, ("bound_s", "at datasheet rates", "s")):
+        for key, quantity, unit in (*QUANTITIES, ("bound_s", "at datasheet rates", "s")):
             if float(getattr(line, key)):
-                yield self.say(f"{label}, {words}", getattr(line, key), unit)
+                yield self.say(f"{label}, {quantity}", getattr(line, key), unit)
         yield self.say(f"{label}, {often}", line.times, "count")
 
 

@@ -26,9 +26,9 @@ from dragonscale.physics.units import render
 Values = dict[Any, float]
 
 
-def _rate(name: str, taken: Any) -> Any:
+def _rate(name: str, dims: Any) -> Any:
     """The letter of a rate, which must not be that of a dim."""
-    return symbol(f"{name}_chip" if name in taken else name)
+    return symbol(f"{name}_chip" if name in dims else name)
 
 
 def explain_roofline(
@@ -36,14 +36,14 @@ def explain_roofline(
 ) -> Explanation:
     """Why an operation takes as long as it does: both times, the intensity, and every crossover as a formula;
     `counting` is what `Operation.cost` takes."""
-    asked = parse_operation(expression)
-    known, _ = open_sizes(asked, sizes)
-    letters = {name: symbol(name) for name in asked.indices}
-    cost = asked.cost(letters, level, **counting)
+    operation = parse_operation(expression)
+    sizes_known, _ = open_sizes(operation, sizes)
+    letters = {name: symbol(name) for name in operation.indices}
+    cost = operation.cost(letters, level, **counting)
     unit, dtype = next(iter(cost.flops), ("matrix", "bf16"))
     flops = sympy.sympify(cost.total_flops)
     peak, width = _rate("C", letters), _rate("W", letters)
-    values: Values = {letters[name]: float(size) for name, size in known.items() if isinstance(size, int)}
+    values: Values = {letters[name]: float(size) for name, size in sizes_known.items() if isinstance(size, int)}
     values |= {peak: chip.peak(dtype, unit), width: chip.bandwidth(level)}
     moved = sympy.expand(cost.bytes.get(level, 0))
     lines = [
@@ -56,24 +56,24 @@ def explain_roofline(
         *([formula_line("intensity", sympy.factor(flops / moved), values, "count")] if moved else []),
         formula_line("critical intensity", peak / width, values, "count"),
     ]
-    varied = {name: letters[name] for name in asked.varied}
-    found = _crossings(f"compute = {level}", flops / peak, moved / width, varied, values)
-    open_dims = [name for name, size in known.items() if not isinstance(size, int)]
-    for name, (others, limit) in large_limits(asked.cost(known, level, **counting), open_dims, level).items():
+    varied = {name: letters[name] for name in operation.varied}
+    solutions = _crossings(f"compute = {level}", flops / peak, moved / width, varied, values)
+    open_dims = [name for name, size in sizes_known.items() if not isinstance(size, int)]
+    for name, (others, limit) in large_limits(operation.cost(sizes_known, level, **counting), open_dims, level).items():
         if not others:
             continue  # the crossing in the one letter that is left stands above
         grown = f"{', '.join(others)} large"
         lines.append(formula_line(f"intensity, {grown}", limit, values, "count"))
         for solution in solve_equal(limit, peak / width, letters[name]) if name else ():
-            found.append(formula_line(f"{grown}: compute = {level} at {name}", tidy(solution), values, "count"))
+            solutions.append(formula_line(f"{grown}: compute = {level} at {name}", tidy(solution), values, "count"))
     rates = [render(chip.peak(dtype, unit), "FLOP/s"), render(chip.bandwidth(level), "bytes/s")]
     note = f"{peak} = {rates[0]} ({dtype}, {unit} unit), {width} = {rates[1]} ({level}) of {chip.title}"
-    return Explanation(str(asked), lines, [told(line) for line in found], [note], found)
+    return Explanation(str(operation), lines, [told(line) for line in solutions], [note], solutions)
 
 
 def _crossings(what: str, math: Any, other: Any, letters: dict[str, Any], values: Values) -> list[FormulaLine]:
     """Where two times are equal, in each letter: positive solutions, as formulas where the times have no maximum."""
-    found: list[FormulaLine] = []
+    solutions: list[FormulaLine] = []
     for name, letter in letters.items():
         first, second = sympy.sympify(math), sympy.sympify(other)
         if second.has(sympy.Max):
@@ -84,8 +84,8 @@ def _crossings(what: str, math: Any, other: Any, letters: dict[str, Any], values
             if number is None or number > 0:
                 line = formula_line(f"{what} at {name}", tidy(solution), values, "count")
                 line.sides = _sides(what, math, other, values | {letter: number}, letter) if number else ""
-                found.append(line)
-    return found
+                solutions.append(line)
+    return solutions
 
 
 def _sides(what: str, math: Any, other: Any, values: Values, letter: Any) -> str:
@@ -93,8 +93,8 @@ def _sides(what: str, math: Any, other: Any, values: Values, letter: Any) -> str
     first, second = what.split(" = ")
     names: list[str] = []
     for nudge in (0.999, 1.001):
-        near = values | {letter: values[letter] * nudge}
-        times = value_of(math, near), value_of(other, near)
+        nudged = values | {letter: values[letter] * nudge}
+        times = value_of(math, nudged), value_of(other, nudged)
         if times[0] is None or times[1] is None:
             return ""
         names.append(first if times[0] > times[1] else second)
@@ -164,39 +164,39 @@ def explain_collective(
     # The bandwidth term is V times something, so the two terms meet where V is latency over that.
     each = sympy.sympify(true.bandwidth).subs(v, 1)
     equal = sympy.Integer(0) if each.is_zero else sympy.simplify(sympy.sympify(true.latency) / each)
-    found = [] if equal.is_zero else [formula_line("latency = bandwidth at V", equal, values, "bytes")]
+    solutions = [] if equal.is_zero else [formula_line("latency = bandwidth at V", equal, values, "bytes")]
     notes = [ONE_CHIP] if mesh.size(*axes) == 1 else notes
-    return Explanation(f"{kind} over {', '.join(axes)}", lines, [told(line) for line in found], notes, found)
+    return Explanation(f"{kind} over {', '.join(axes)}", lines, [told(line) for line in solutions], notes, solutions)
 
 
 def explain_shard(expression: str, mesh: Mesh, sizes: dict[str, int]) -> Explanation:
     """The bytes and times of a sharded chain as formulas in its dims and mesh axes."""
-    line, known, _ = prepare(expression, sizes)
-    letters: dict[str, Number] = {name: symbol(name) for name in known}
+    line, sizes_known, _ = prepare(expression, sizes)
+    letters: dict[str, Number] = {name: symbol(name) for name in sizes_known}
     axis_letters = {name: symbol(f"n_{name}" if name in letters else name) for name in mesh.axes}
-    there, back = passes(parse_chain(expression), known, mesh, EXACT)
-    values: Values = {letters[name]: float(size) for name, size in known.items() if isinstance(size, int)}
+    there, back = passes(parse_chain(expression), sizes_known, mesh, EXACT)
+    values: Values = {letters[name]: float(size) for name, size in sizes_known.items() if isinstance(size, int)}
     values |= {axis_letters[name]: float(size) for name, size in mesh.axes.items()}
     notes = ["V, the bytes of each collective: the array as one group of chips sees it."]
     lines: list[FormulaLine] = []
-    found: list[FormulaLine] = []
+    solutions: list[FormulaLine] = []
     for way, planned in (("forward", there), ("backward", back)):
         new, times = _pass_lines(way, planned, letters, axis_letters, mesh, values, notes)
         lines += new
         for name in times if way == "forward" else ():
             if name != "compute":
-                found += _crossings(f"compute = {name}", times["compute"], times[name], letters, values)
+                solutions += _crossings(f"compute = {name}", times["compute"], times[name], letters, values)
     if mesh.chip is not None:
         peak, dtype = _rate("C", letters), compute_dtype(there[0].line)
         rates = [render(mesh.chip.peak(dtype), "FLOP/s"), render(mesh.chip.bandwidth("hbm"), "bytes/s")]
         notes.append(f"{peak} = {rates[0]} ({dtype}), W_hbm = {rates[1]} of {mesh.chip.title}")
         notes += _binding(lines)
-    return Explanation(str(line), lines, [told(line) for line in found], notes, found)
+    return Explanation(str(line), lines, [told(line) for line in solutions], notes, solutions)
 
 
 def _binding(lines: list[FormulaLine]) -> list[str]:
     """What binds each pass, where its times are numbers and there are any."""
-    said: list[str] = []
+    sentences: list[str] = []
     for way in ("forward", "backward"):
         times = {
             line.name.partition("T_")[2]: line.value_si
@@ -205,8 +205,8 @@ def _binding(lines: list[FormulaLine]) -> list[str]:
         }
         if any(times.values()):
             slowest = max(times, key=lambda name: times[name] or 0.0)
-            said.append(f"{way} bound by {'the network' if slowest == 'network' else slowest}")
-    return [f"{'; '.join(said).capitalize().replace('hbm', 'HBM')}."] if said else []
+            sentences.append(f"{way} bound by {'the network' if slowest == 'network' else slowest}")
+    return [f"{'; '.join(sentences).capitalize().replace('hbm', 'HBM')}."] if sentences else []
 
 
 def _pass_lines(
@@ -265,8 +265,8 @@ def explain_model(model: Transformer, sequence: int) -> Explanation:
         values |= {repeat: float(section.repeat), t: float(sequence)}
         times = repeat if section.repeat > 1 else 1
         counts = parameters([open_section]), forward_flops([open_section], Workload(1, t, t))
-        for found, what, unit in zip(counts, ("parameters", "FLOPs, one sequence"), ("count", "FLOP"), strict=True):
-            for part, formula in found.items():
+        for counted, what, unit in zip(counts, ("parameters", "FLOPs, one sequence"), ("count", "FLOP"), strict=True):
+            for part, formula in counted.items():
                 if unit == "count" or formula != 0:
                     lines.append(formula_line(f"{section.name}: {part} {what}", times * formula, values, unit))
     note = "Training costs three times the forward FLOPs. T is the sequence length, L the layers of this kind."

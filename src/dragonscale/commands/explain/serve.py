@@ -40,27 +40,27 @@ VARIABLES = {"batch": "B", "context": "S", "prompt": "T"}
 
 @dataclass(frozen=True)
 class LetteredPhase(Lettered):
-    """A decode step or a prefill of a configuration; `found` and `asked` are its deployment and
-    iteration on letters."""
+    """A decode step or a prefill of a configuration; `lettered_deployment` and `lettered_step` are its deployment and
+    iteration over letters."""
 
     name: str
     deployment: Deployment
     step: Iteration
     letters: Letters
-    found: Deployment
-    asked: Iteration
+    lettered_deployment: Deployment
+    lettered_step: Iteration
 
     @cached_property
     def cost(self) -> IterationCost:
-        return iteration_cost(self.found, self.asked)
+        return iteration_cost(self.lettered_deployment, self.lettered_step)
 
     @cached_property
     def ledger(self) -> Ledger:
-        return iteration_ledger(self.found, self.asked)
+        return iteration_ledger(self.lettered_deployment, self.lettered_step)
 
     def axes(self, names: tuple[str, ...]) -> str:
         """The mesh axes of more than one chip among some."""
-        return "+".join(name for name in names if self.found.axes[name] != 1)
+        return "+".join(name for name in names if self.lettered_deployment.axes[name] != 1)
 
 
 def lettered_phase(name: str, deployment: Deployment, step: Iteration) -> LetteredPhase:
@@ -85,19 +85,19 @@ def explain_serve(asked: ServeAsked, line: str = "", solve: str = "") -> Explana
     limits = list(solved_limits(asked, config))
     if solve:
         spelled = VARIABLES.get(solve, solve)
-        limits = [*(one for one in limits if one.variable == spelled), *_crossings(phases, solve)]
+        limits = [*(limit for limit in limits if limit.variable == spelled), *_crossings(phases, solve)]
     solutions = [_solution(limit) for limit in limits]
     lines = [*_named(phases, line)] if line else [*_overview(asked, config, phases)]
     notes = _notes(asked, config, phases, [*lines, *solutions])
     notes += [f"The formulas hold, but this would not run: {refused}."] if refused else []
-    return Explanation(where, lines, [told(one) for one in solutions], notes, solutions=solutions)
+    return Explanation(where, lines, [told(solution) for solution in solutions], notes, solutions=solutions)
 
 
 def _phases(asked: ServeAsked, config: Config) -> list[LetteredPhase]:
     deployment = deployed(asked, config)
     steps = iterations(asked, config.batch, deployment)
-    found = [lettered_phase(name, deployment, step) for name, step in steps.items()]
-    return found if asked.ask.output > 1 else found[::-1]
+    lettered = [lettered_phase(name, deployment, step) for name, step in steps.items()]
+    return lettered if asked.ask.output > 1 else lettered[::-1]
 
 
 def _overview(asked: ServeAsked, config: Config, phases: list[LetteredPhase]) -> Iterator[FormulaLine]:
@@ -114,8 +114,8 @@ def _overview(asked: ServeAsked, config: Config, phases: list[LetteredPhase]) ->
         hidden = ", collectives hidden" if any(wire > 0 for wire in wires.values()) else ""
         yield formula_line(f"{phase.name}, kernel by kernel{hidden}", total, parts, "s")
         seconds[phase.name] = sum(parts.values())
-    for part, held in phases[0].ledger.memory.items():
-        yield phases[0].say(f"memory: {part}", held, "bytes")
+    for part, size in phases[0].ledger.memory.items():
+        yield phases[0].say(f"memory: {part}", size, "bytes")
     yield from _rates(asked, config, seconds)
 
 
@@ -129,7 +129,10 @@ def _term_name(name: str, phase: str) -> str:
 def _rates(asked: ServeAsked, config: Config, seconds: dict[str, float]) -> Iterator[FormulaLine]:
     """What the two iterations make of requests, at best."""
     known = {"d": seconds["decode"], "p": seconds["prefill"], "B": config.batch, "O": asked.ask.output}
-    known |= {"chips": config.chips} | ({"usd": config.piece.chip.price} if config.piece.chip.price is not None else {})
+    known["chips"] = config.chips
+    if config.piece.chip.price is not None:
+        known["usd"] = config.piece.chip.price
+    # d and p: seconds of a decode step and of a prompt; B at once; O output tokens
     of: dict[str, Any] = {name: symbol(name) for name in known}
     values = {of[name]: float(value) for name, value in known.items()}
     ranks = config.plan.data * config.plan.pipe
@@ -149,32 +152,32 @@ def _rates(asked: ServeAsked, config: Config, seconds: dict[str, float]) -> Iter
 def _named(phases: list[LetteredPhase], name: str) -> Iterator[FormulaLine]:
     """Lines of the ledgers by the name of what they make, their kind, term, part or axis; tensors in
     memory by theirs."""
-    seen: dict[str, None] = {}
+    names_seen: dict[str, None] = {}
     count = 0
     for phase in phases:
         for line in phase.ledger.lines:
             names = (line.what, line.kind, line.term, line.part, "+".join(line.axes), *line.what.split("+"))
-            seen |= dict.fromkeys(one for one in names if one)
+            names_seen |= dict.fromkeys(filter(None, names))
             if name not in names or not any(getattr(line, key) != 0 for key, _, _ in QUANTITIES):
                 continue
             count += 1
             label = f"{phase.name}, {line.section}: {line.what} ({line.kind})"
             yield from phase.say_line(line, label, "times in an iteration")
-    for held in phases[0].ledger.held:
-        seen |= dict.fromkeys((held.what, held.part))
-        if name in (held.what, held.part):
+    for tensor in phases[0].ledger.held:
+        names_seen |= dict.fromkeys((tensor.what, tensor.part))
+        if name in (tensor.what, tensor.part):
             count += 1
-            section = f"{held.section}: " if held.section else ""
-            yield phases[0].say(f"memory, {held.part}: {section}{held.what}", held.bytes, "bytes")
+            section = f"{tensor.section}: " if tensor.section else ""
+            yield phases[0].say(f"memory, {tensor.part}: {section}{tensor.what}", tensor.bytes, "bytes")
     if not count:
-        raise unknown("line, term or tensor called", name, seen)
+        raise unknown("line, term or tensor called", name, names_seen)
 
 
 def _crossings(phases: list[LetteredPhase], solve: str) -> Iterator[ServingLimit]:
     """Where any two resources of either iteration take equally long."""
     spelled = VARIABLES.get(solve, solve)
     if not any(spelled in phase.letters.values for phase in phases):
-        axes = [axis for axis, size in phases[0].found.axes.items() if size != 1]
+        axes = [axis for axis, size in phases[0].lettered_deployment.axes.items() if size != 1]
         raise unknown("letter to solve for called", solve, [*VARIABLES, *axes])
     for phase in phases:
         if spelled in phase.letters.values:
@@ -187,14 +190,14 @@ def _solution(limit: ServingLimit) -> FormulaLine:
     name = f"{limit.name} ({limit.counts})" if limit.counts else limit.name
     if limit.formula is None or limit.text.startswith("where"):
         return FormulaLine(name, limit.text, limit.text, f"{limit.value:,.6g}", limit.value, "count")
-    found = formula_line(name, limit.formula, values, "count")
-    return FormulaLine(name, limit.text, found.numbers, f"{limit.value:,.6g}", limit.value, "count")
+    line = formula_line(name, limit.formula, values, "count")
+    return FormulaLine(name, limit.text, line.numbers, f"{limit.value:,.6g}", limit.value, "count")
 
 
 def _notes(asked: ServeAsked, config: Config, phases: list[LetteredPhase], shown: list[FormulaLine]) -> list[str]:
     state, plan = config.state, config.plan
     letters = phases[-1].letters.values | phases[0].letters.values
-    used = {one for line in shown for one in re.findall(r"[A-Za-z_]\w*", line.formula)}
+    used = {letter for line in shown for letter in re.findall(r"[A-Za-z_]\w*", line.formula)}
     rates = [f"{name} = {value:.6g}" for name, value in letters.items() if name in used]
     expected = (
         f"Expected of {config.engine}: a decode step of {render(config.decode_s, 's')}, "

@@ -49,7 +49,7 @@ class ChipNumbers(Numbers):
 
     def names(self) -> dict[str, Any]:
         peak, bandwidth = self.chip.peak("bf16"), self.chip.bandwidth("hbm")
-        made = SimpleNamespace(
+        derived = SimpleNamespace(
             peak=peak,
             bandwidth=bandwidth,
             critical_intensity=peak / bandwidth,
@@ -57,7 +57,7 @@ class ChipNumbers(Numbers):
             usd_per_exaflop=(self.chip.price or 0.0) / 3600 / peak * 1e18,
             flops_per_watt=peak / (self.chip.power or float("inf")),
         )
-        return {"of": self, "chip": self.chip, "made": made}
+        return {"of": self, "chip": self.chip, "made": derived}
 
     def key(self, number: str) -> str:
         return number.partition(":")[2].partition("@")[0]
@@ -168,10 +168,10 @@ class SliceNumbers(Numbers):
     def _network(self, kind: str, name: str) -> dict[str, float]:
         """The numbers of an axis of the torus or a tier of switches, by field."""
         rows = self.report.axes if kind == "axis" else self.report.tiers
-        every = {getattr(row, kind): row for row in rows}
-        if name not in every:
-            raise unknown(f"{kind} of {self.report.slice} called", name, every)
-        values = {key: getattr(every[name], key) for key in every[name].__struct_fields__ if key != kind}
+        network = {getattr(row, kind): row for row in rows}
+        if name not in network:
+            raise unknown(f"{kind} of {self.report.slice} called", name, network)
+        values = {key: getattr(network[name], key) for key in network[name].__struct_fields__ if key != kind}
         # texts and yes or no are no numbers
         return {key: value for key, value in values.items() if type(value) in (int, float)}
 

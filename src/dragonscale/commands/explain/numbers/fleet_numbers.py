@@ -50,30 +50,31 @@ class FleetNumbers(Numbers):
     def _latency(self, rest: str) -> SimpleNamespace:
         report, (name, _, at) = self.report, rest.partition(":")
         if name not in report.latency or at not in _AT:
-            raise unknown("latency called", rest, [f"{one}:p95" for one in report.latency])
-        one, analytic = report.latency[name], report.analytic
-        rows = [Part(key, amount(getattr(one, key), "s", f"latency:{name}:{key}")) for key in _AT]
+            raise unknown("latency called", rest, [f"{latency}:p95" for latency in report.latency])
+        latency, analytic = report.latency[name], report.analytic
+        rows = [Part(key, amount(getattr(latency, key), "s", f"latency:{name}:{key}")) for key in _AT]
         if analytic is not None and name in ("ttft_s", "tpot_s"):
             expected = amount(getattr(analytic, name), "s")
             rows.append(Part("without traffic, at this batch", expected, f"batch {analytic.batch}"))
         word = {"mean": "The mean", "max": "The longest"}.get(at, f"{at[1:]} of 100 requests took this or less")
         title = f"{TITLES[name][0].upper()}{TITLES[name][1:]}, {at}"
-        return SimpleNamespace(title=title, word=word, seconds=getattr(one, at), rows=rows, sure=_sure(one))
+        return SimpleNamespace(title=title, word=word, seconds=getattr(latency, at), rows=rows, sure=_sure(latency))
 
     def _replica(self, name: str) -> SimpleNamespace:
         unit = "share" if name == "busy_share" else "count"
-        values = {one.index: getattr(one, name) for one in self.report.replicas[:_REPLICAS]}
+        values = {replica.index: getattr(replica, name) for replica in self.report.replicas[:_REPLICAS]}
         texts = {index: f"{value:,.3g}" if name == "mean_batch" else "" for index, value in values.items()}
         rows = [Part(f"replica {index}", shown(value, unit, "", texts[index])) for index, value in values.items()]
         first, title = next(iter(values)), name.replace("_", " ").capitalize()
         return SimpleNamespace(title=title, value=values[first], unit=unit, text=texts[first], rows=rows)
 
 
-def _sure(one: Latency) -> str:
+def _sure(latency: Latency) -> str:
     """How sure a latency is: the intervals of its mean and of its 99th percentile."""
-    if one.mean_low is None or one.mean_high is None:
+    if latency.mean_low is None or latency.mean_high is None:
         return "The run is too short to say how sure this is."
-    mean = f"The mean lies between {render(one.mean_low, 's')} and {render(one.mean_high, 's')} with 95% confidence"
-    if one.p99_low is None or one.p99_high is None:
+    mean = f"The mean lies between {render(latency.mean_low, 's')} and {render(latency.mean_high, 's')}"
+    mean += " with 95% confidence"
+    if latency.p99_low is None or latency.p99_high is None:
         return f"{mean}."
-    return f"{mean}, the 99th percentile between {render(one.p99_low, 's')} and {render(one.p99_high, 's')}."
+    return f"{mean}, the 99th percentile between {render(latency.p99_low, 's')} and {render(latency.p99_high, 's')}."

@@ -58,10 +58,10 @@ class ModelNumbers(Numbers):
         )
         return {"of": self, "report": report, "model": self.model, "counted": counted}
 
-    def _by_part(self, numbers: Mapping[str, float], unit: str, kind: str = "") -> list[Part]:
+    def _by_part(self, counts: Mapping[str, float], unit: str, kind: str = "") -> list[Part]:
         """A number of each part of the model; `kind` is how the ids of their own derivations begin."""
         prefix = f"model:{kind}:" if self.linked and kind else ""
-        parts = {name: number for name, number in numbers.items() if number}
+        parts = {name: number for name, number in counts.items() if number}
         return [Part(name, amount(number, unit, prefix and prefix + name)) for name, number in parts.items()]
 
     def key(self, number: str) -> str:

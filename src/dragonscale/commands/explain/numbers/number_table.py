@@ -284,8 +284,8 @@ class Derived:
 
     def _line(self, spec: FormulaSpec, value: float) -> FormulaLine:
         """The formula, and the same with its letters' numbers in."""
-        numbers = {name: f"{float(self.at(self.letters[name].value)):.6g}" for name in letters_in(spec.formula)}
-        put_in = LETTER.sub(lambda name: numbers.get(name[0], name[0]), spec.formula)
+        values = {name: f"{float(self.at(self.letters[name].value)):.6g}" for name in letters_in(spec.formula)}
+        put_in = LETTER.sub(lambda name: values.get(name[0], name[0]), spec.formula)
         text = self.filled(spec.text)
         if not text:
             text = f"{value:,.4g}" if spec.unit == "count" else render(value, spec.unit, 4)

@@ -66,8 +66,8 @@ class OperationNumbers(Numbers):
         if explanation is None:
             return NumberFormulas(notes=["This one is read off the answer; it has no letters."])
         beginning = derived.spec.explained or self.beginning(number)
-        every = (*explanation.lines, *explanation.solutions)
-        lines = [line for line in every if beginning and line.name.startswith(beginning)]
+        lines_and_solutions = (*explanation.lines, *explanation.solutions)
+        lines = [line for line in lines_and_solutions if beginning and line.name.startswith(beginning)]
         crossovers = [f"{text}." for text in explanation.crossovers]
         return NumberFormulas(lines or explanation.lines, (), crossovers, explanation.notes)
 

@@ -90,10 +90,10 @@ class NumberFormulas:
     @classmethod
     def of(cls, lines: Iterable[FormulaLine], letters: Iterable[Letter], otherwise: str = "") -> "NumberFormulas":
         """Lines with those of the letters that occur in them; `otherwise` is said where there are no lines."""
-        found = tuple(lines)
-        used = {name for line in found for name in _NAME.findall(line.formula)}
-        notes = (otherwise,) if otherwise and not found else ()
-        return cls(found, tuple(letter for letter in letters if letter.letter in used), notes=notes)
+        formula_lines = tuple(lines)
+        used = {name for line in formula_lines for name in _NAME.findall(line.formula)}
+        notes = (otherwise,) if otherwise and not formula_lines else ()
+        return cls(formula_lines, tuple(letter for letter in letters if letter.letter in used), notes=notes)
 
 
 class Derivation(Protocol):

@@ -221,8 +221,8 @@ class _Phase:
         return self._term_parts({term.name: term.roofline_s for term in self.terms})
 
     def _term_parts(self, seconds: Mapping[str, float]) -> list[Part]:
-        taken = {name: value for name, value in seconds.items() if value > 0}
-        return [Part(name, amount(value, "s", f"{self.kind}:{name}")) for name, value in taken.items()]
+        positive = {name: value for name, value in seconds.items() if value > 0}
+        return [Part(name, amount(value, "s", f"{self.kind}:{name}")) for name, value in positive.items()]
 
     def differs(self) -> Comparison:
         """Bound and expectation side by side, why they differ, and the sources of that."""
@@ -247,14 +247,14 @@ class _Phase:
     @functools.cached_property
     def lettered(self) -> list[tuple[float, LetteredPhase]]:
         """The iterations over letters, each with how often it runs: a long prompt is prefilled in chunks."""
-        asked = self.of.report.asked
-        deployment = deployment_of(asked, self.of.config, self.name)
+        serve_asked = self.of.report.asked
+        deployment = deployment_of(serve_asked, self.of.config, self.name)
         if self.decodes:
-            iteration = iterations(asked, self.of.config.batch, deployment)["decode"]
+            iteration = iterations(serve_asked, self.of.config.batch, deployment)["decode"]
             return [(1.0, lettered_phase("decode", deployment, iteration))]
         return [
             (times, lettered_phase("prefill", deployment, prefill(tokens, 1, past)))
-            for times, tokens, past in prompt_chunks(asked, deployment)
+            for times, tokens, past in prompt_chunks(serve_asked, deployment)
         ]
 
     def bounds(self, phase: LetteredPhase) -> dict[str, Any]:

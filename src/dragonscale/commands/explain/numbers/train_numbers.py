@@ -233,17 +233,8 @@ class TrainNumbers(Numbers):
         parts = [part for part in self.plan.memory if part.bytes > 0]
         return [Part(part.name, amount(part.bytes, "bytes", f"memory:{part.name}")) for part in parts]
 
-    def memory_lines(self, part: str = "") -> list[FormulaLine]:
-        """Parts of memory over letters: all, or the one of a name."""
-        lines = []
-        for key, size in self.letters.verdict.ledger.memory.items():
-            name = HELD.get(key, key)
-            if name == part or (not part and float(size) > 0):
-                lines.append(self.letters.say(name, size, "bytes"))
-        return lines
-
     def memory_formulas(self) -> NumberFormulas:
-        return self.lettered(self.memory_lines())
+        return self.lettered([*self.letters.memory_lines()])
 
     def limit_facts(self) -> list[str]:
         visible = "memory.hbm.visible" if "memory.hbm.visible" in self.chip.facts else "memory.hbm.capacity"
@@ -252,8 +243,8 @@ class TrainNumbers(Numbers):
 
 def _term_parts(seconds: Mapping[str, float]) -> list[Part]:
     """Terms that take any time, each with the id of its own derivation."""
-    taken = {name: float(value) for name, value in seconds.items() if float(value) > 0}
-    return [Part(name, amount(value, "s", f"term:{name}")) for name, value in taken.items()]
+    positive = {name: float(value) for name, value in seconds.items() if float(value) > 0}
+    return [Part(name, amount(value, "s", f"term:{name}")) for name, value in positive.items()]
 
 
 class _Term:
@@ -295,10 +286,10 @@ class _Term:
     def formulas(self) -> NumberFormulas:
         """What the term counts and its bound, over letters."""
         ledger, lines = self.of.letters.verdict.ledger, []
-        for key, words, unit in (*QUANTITIES, ("bound_s", "seconds at datasheet rates", "s")):
+        for key, quantity, unit in (*QUANTITIES, ("bound_s", "seconds at datasheet rates", "s")):
             total = ledger.by("term", key).get(self.name, 0.0)
             if float(total):
-                lines.append(self.of.letters.say(words, total, unit))
+                lines.append(self.of.letters.say(quantity, total, unit))
         otherwise = "This term has no bound: it is what the stack's constants add, which the table tells."
         return self.of.lettered(lines, otherwise)
 
@@ -318,7 +309,9 @@ class _Held:
         return [held_table(self.lines, amount(self.bytes, "bytes", f"memory:{self.name}"))]
 
     def formulas(self) -> NumberFormulas:
-        return self.of.lettered(self.of.memory_lines(self.name), "It is not sized by letters of the plan.")
+        return self.of.lettered(
+            [*self.of.letters.memory_lines(part=self.name)], "It is not sized by letters of the plan."
+        )
 
 
 class _Sent:
@@ -345,9 +338,4 @@ class _Sent:
         return [*tables, line_table(self.lines)]
 
     def formulas(self) -> NumberFormulas:
-        lines = []
-        for axes, size in self.of.letters.verdict.ledger.sent_bytes.items():
-            over = "+".join(axes)
-            if self.name in (over, *axes):
-                lines.append(self.of.letters.say(f"bytes sent over {over}", size, "bytes"))
-        return self.of.lettered(lines)
+        return self.of.lettered([*self.of.letters.sent_lines(self.name)])
