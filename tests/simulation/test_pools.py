@@ -30,6 +30,7 @@ from dragonscale.simulation import (
 )
 from dragonscale.simulation.adapters import AdapterTimes
 from dragonscale.simulation.loop import NO_POOL
+from dragonscale.simulation.pages import AdapterSlots
 from tests.simulation.fleets import finished_run, replay
 
 TIMES = LinearTimes(1.0, prompt_s=0.0)
@@ -285,3 +286,14 @@ def test_a_prefill_replica_that_is_back_has_nothing_left_to_send() -> None:
     fleet = Fleet(Pool(TIMES, 1000), prefill, failures=(Failure(0, 5.0, 5.0, "prefill"),))
     (request,) = served(fleet, [SimulatedRequest(0, 0.0, 30, 2)])
     assert request.ttft_s == pytest.approx(41.0)
+
+
+def test_the_adapter_that_was_unused_longest_gives_way() -> None:
+    slots = AdapterSlots(2)
+    for adapter in (1, 2):
+        assert slots.hold(adapter), "loaded at first"
+        slots.free(adapter)
+    assert slots.hold(3), "takes the place of 1"
+    assert not slots.hold(2), "still there"
+    slots.free(3)
+    assert slots.hold(1), "was dropped"

@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 
 from dragonscale.blocks.sheet import signed_percent
 from dragonscale.commands.train.train_records import Help, MemoryRow, TermRow
+from dragonscale.models.scaling_laws import critical_batch
 from dragonscale.models.transformer import count_parameters
 from dragonscale.physics.hardware import Slice
 from dragonscale.plan.ledger import Ledger
-from dragonscale.training.advice.budget import critical_batch
 from dragonscale.training.advice.codesign import knobs, on_chip, raised
 from dragonscale.training.advice.remedies import fewer_chips
-from dragonscale.training.cost.bound import WAITING, step_bound
 from dragonscale.training.cost.evaluation import Job, Verdict, first, judge_one, problems, usual_jobs, with_numerics
+from dragonscale.training.cost.step_bound import WAITING, step_bound
 from dragonscale.training.cost.step_ledger import WIRES
 from dragonscale.training.plan.plan import HOSTED_STATE, Plan, differences, short_plan
 from dragonscale.training.plan.stack import NUMERICS, change

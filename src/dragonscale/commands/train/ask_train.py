@@ -34,7 +34,7 @@ from dragonscale.plan.ledger import Ledger
 from dragonscale.plan.timeline import save_timeline
 from dragonscale.training.advice.changes import towards
 from dragonscale.training.cost.evaluation import Job, nearest_jobs, unusual_jobs, usual_jobs
-from dragonscale.training.cost.step_ledger import step_timeline
+from dragonscale.training.cost.step_timeline import step_timeline
 from dragonscale.training.plan.auto import AUTO
 from dragonscale.training.plan.builds import expert_ranks_note, release_of
 from dragonscale.training.plan.legality import family, rules
@@ -43,7 +43,8 @@ from dragonscale.training.plan.plan_file import TUNED, TrainingFile, given_setti
 from dragonscale.training.plan.stack import load_stack
 from dragonscale.training.plan.tuning import FIELDS
 from dragonscale.training.search.allowed_space import offered, refusals, settled, settlements
-from dragonscale.training.search.legal import illegal, read_ranks
+from dragonscale.training.search.data_ranks import read_ranks
+from dragonscale.training.search.legal import illegal
 from dragonscale.training.search.search import Candidate, Found, Progress, search, space_size
 from dragonscale.training.search.space import Space
 from dragonscale.training.search.stack_search import stack_of

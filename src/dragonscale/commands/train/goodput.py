@@ -7,9 +7,9 @@ from dragonscale.commands.train.train_records import GoodputReport, TrainReport
 from dragonscale.errors import Infeasible, InputError, shorten
 from dragonscale.physics.hardware import Slice
 from dragonscale.physics.hardware.price_book import site, site_watts
-from dragonscale.physics.units import render
+from dragonscale.physics.units import DAY, render
 from dragonscale.training.advice.budget import planned_run
-from dragonscale.training.cost.goodput import DAY, Run, published
+from dragonscale.training.cost.goodput import Run, published
 
 
 def grid_intensity(asked: TrainAsked) -> float:

@@ -33,14 +33,14 @@ from dragonscale.training.advice.remedies import (
     memory_remedies,
     roomy_larger_slice,
 )
-from dragonscale.training.cost.bound import step_bound
 from dragonscale.training.cost.evaluation import Job, Verdict, beyond, first, judge_one, problems, tuned, unusual_jobs
-from dragonscale.training.cost.step import HOST_UPDATE
+from dragonscale.training.cost.optimizer_update import HOST_UPDATE
+from dragonscale.training.cost.step_bound import step_bound
 from dragonscale.training.plan.builds import unbuilt
 from dragonscale.training.plan.legality import family, rules
 from dragonscale.training.plan.plan import HOSTED_STATE, Plan, short_plan
 from dragonscale.training.plan.simplicity import SHORT, points
-from dragonscale.training.plan.tuning import RANK, unplanned_run
+from dragonscale.training.plan.tuning import DEFAULT_RANK, unplanned_run
 from dragonscale.training.search.allowed_space import (
     advice_against,
     not_offered,
@@ -50,13 +50,14 @@ from dragonscale.training.search.allowed_space import (
     ruling_out,
     settlements,
 )
-from dragonscale.training.search.bands import in_production, job_band, job_error
+from dragonscale.training.search.bands import job_band, job_error
 from dragonscale.training.search.headroom import headroom_text, leaves_room
 from dragonscale.training.search.legal import illegal, unrunnable
+from dragonscale.training.search.production_runs import in_production
 from dragonscale.training.search.run_kinds import needed_gains
 from dragonscale.training.search.search import Candidate, Found, Progress
 from dragonscale.training.search.space import Space, misfits
-from dragonscale.training.search.stack_search import APART, StackSearch, faster_stacks, search_stacks
+from dragonscale.training.search.stack_search import TIE_TOLERANCE, StackSearch, faster_stacks, search_stacks
 
 HELD = {
     "reducing": "gradients in flight",
@@ -464,7 +465,7 @@ def _lighter(asked: TrainAsked, job: Job, report: records.TrainReport) -> list[s
     tuning = job.tuning
     if tuning.frozen != "bf16" or not asked.question.method.strip():
         return []
-    lora = tuning if tuning.rank else replace(tuning, method="lora", rank=RANK, copies=0.0)
+    lora = tuning if tuning.rank else replace(tuning, method="lora", rank=DEFAULT_RANK, copies=0.0)
     qlora = replace(lora, method="qlora" if lora.method == "lora" else lora.method, frozen="nf4")
     changed = [(f"--stack {other.stack.name}", other) for other in unusual_jobs(job)]
     for one in (lora, qlora):
@@ -559,7 +560,7 @@ def slices_note(rows: list[records.SliceRow]) -> list[str]:
     for row in rows:
         for one in (other for other in row.others if not other.tight):
             change = one.step_s / row.step_s - 1 if row.step_s else 0.0
-            if abs(change) > APART:
+            if abs(change) > TIE_TOLERANCE:
                 found.append(f"{row.slice} with {one.stack} {_worth(row, 1 + change)} ({change:+.0%})")
     return [f"With the other stack that people run there: {'; '.join(found)}."] if found else []
 

@@ -18,7 +18,7 @@ from dragonscale.models.transformer import count_parameters
 from dragonscale.physics.hardware import Slice
 from dragonscale.physics.hardware.catalogue import chip_path, load_chip
 from dragonscale.physics.hardware.changes import PROFILE, split_changes
-from dragonscale.physics.units import render
+from dragonscale.physics.units import DAY, render
 from dragonscale.training.advice.budget import planned_run
 from dragonscale.training.advice.codesign import knobs, loss_shrinks, sensitivity, smallest_change
 from dragonscale.training.advice.inverse import Fit, fewest_chips, fits, largest_batch, largest_model, run_seconds
@@ -34,7 +34,6 @@ from dragonscale.training.advice.scaling import (
 )
 from dragonscale.training.advice.targets import LONGEST_RUN_S, Tried, compare
 from dragonscale.training.cost.evaluation import Job, Verdict, judge_one
-from dragonscale.training.cost.goodput import DAY
 from dragonscale.training.plan.plan import Plan, short_plan
 from dragonscale.training.search.run_kinds import UNNAMED
 from dragonscale.training.search.search import Progress, search, shared

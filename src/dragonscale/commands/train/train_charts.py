@@ -12,7 +12,7 @@ from dragonscale.commands.train.slices import chosen_slice, crossovers, first_ve
 from dragonscale.commands.train.train_question import TrainAsked
 from dragonscale.commands.train.train_records import PlanReport, ScalingRow, TrainReport
 from dragonscale.physics.units import render
-from dragonscale.training.cost.evaluation import layer_points
+from dragonscale.training.cost.evaluation import layer_matmuls
 from dragonscale.training.plan.plan import short_plan
 
 LOW = 130.0
@@ -109,7 +109,8 @@ def layer_chart(asked: TrainAsked, report: TrainReport) -> Chart:
     """The matmuls of one layer under the best plan, as points under the chip's roof."""
     job, plan = asked.job(chosen_slice(asked, report)), report.plans[0].plan
     chip = job.slice.chip
-    ops = [RoofPoint(*point) for point in layer_points(job, first_verdict(asked, report).ledger)]
+    matmuls = layer_matmuls(job, first_verdict(asked, report).ledger)
+    ops = [RoofPoint(matmul.name, matmul.intensity, matmul.flops_per_s) for matmul in matmuls]
     title = f"{asked.model.name}: forward matmuls of a layer on {chip.title}, {plan.dtype}"
     roof = Roof("HBM", chip.peak(plan.dtype), chip.bandwidth("hbm"))
     return charts.roofline_chart([roof], ops, title, short_plan(plan))

@@ -14,7 +14,7 @@ from dragonscale.commands.roofline_report import RooflineReport, Sample, rooflin
 from dragonscale.listener import Listener
 from dragonscale.physics.hardware import Chip
 from dragonscale.physics.hardware.changes import with_changes
-from dragonscale.physics.rooflines.expression import parse_operation
+from dragonscale.physics.rooflines.operation import parse_operation
 from dragonscale.physics.units import render
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.cards import TABLES, Card, fields, figures_of, known, line, log_axis, mark, rule

@@ -5,20 +5,21 @@ The answer in a sentence (`serve_answer`) and what else could be (`serve_curves`
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from dragonscale.blocks.amounts import amount, count, quantities
 from dragonscale.blocks.charts.mesh import AxisMove
 from dragonscale.commands.charts.moves import mesh_axes, serving_splits
 from dragonscale.commands.charts.roles import memory_parts, served_memory, time_parts
 from dragonscale.commands.charts.wiring import axis_wiring, slice_wiring
-from dragonscale.commands.serve.config import bills_of, deployment_of, first, held_bill
-from dragonscale.commands.serve.serve_records import ConfigReport, MemoryUse, ServeReport
+from dragonscale.commands.serve.config import bills_of, deployment_of
+from dragonscale.commands.serve.serve_records import ConfigReport, ServeReport
 from dragonscale.physics.hardware import Chip
 from dragonscale.physics.kernels.dtypes import FORMATS
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger, LedgerLine
 from dragonscale.plan.timeline import TimelinePass, timeline
+from dragonscale.serving.advice.bills import MemoryUse, held_bill, scalar
 from dragonscale.serving.engine.formats import part_format
 from dragonscale.serving.engine.plan import ServingPlan
 from dragonscale.serving.iteration.iteration import ServingLine
@@ -103,7 +104,7 @@ def memory_panel(request: PageRequest) -> Card:
         return {"parts": []}
     config, read, use = report.configs[0], report.asked, report.configs[0].memory
     parts = served_memory(use)
-    lines = _held_rows(held_bill(read, config, deployment_of(read, config)), parts)
+    lines = _held_rows(held_bill(read, config.batch, deployment_of(read, config)), parts)
     free = [("free for KV cache", use.free_bytes), ("left by the engine", use.left_alone_bytes)]
     return {
         **quantities(config, {"used": "hbm_bytes", "limit": "hbm_limit_bytes"}, str),
@@ -194,40 +195,50 @@ def _roofs(chip: Chip, plan: ServingPlan) -> list[Card]:
     return list(roofs.values())
 
 
+@dataclass
+class _OperationSums:
+    """What all lines of one operation of a section come to."""
+
+    term: str
+    flops: float = 0.0
+    hbm_bytes: float = 0.0
+    expected_s: float = 0.0
+    compute_s: float = 0.0
+    memory_s: float = 0.0
+
+    def add(self, line: LedgerLine) -> None:
+        self.flops += float(line.total("flops"))
+        self.hbm_bytes += float(line.total("hbm_bytes"))
+        self.expected_s += float(line.total("expected_s"))
+        if isinstance(line, ServingLine):
+            self.compute_s += scalar(line.total("compute_s"))
+            self.memory_s += scalar(line.total("memory_s"))
+
+
 def _points(ledger: Ledger, phase: str, batch: int) -> Iterable[Card]:
-    whole = float(ledger.total("exposed_s")) or 1.0
-    sums: dict[tuple[str, str], list[float]] = {}
-    terms: dict[tuple[str, str], str] = {}
+    """The operations of an iteration, each a point at its FLOPs a byte and its FLOP/s."""
+    operations: dict[tuple[str, str], _OperationSums] = {}
     for line in ledger.lines:
         if float(line.flops) > 0 and float(line.hbm_bytes) > 0 and not line.moves:
-            key = (line.section, line.what)
-            terms[key] = line.term
-            measures = sums.get(key, [0.0] * 5)
-            sums[key] = [total + value for total, value in zip(measures, _measures(line), strict=True)]
-    kind, role, when = ("term", "hbm", f"batch {batch:,}") if phase == "decode" else ("prefill", "compute", "a prompt")
-    group = "a decode step" if phase == "decode" else "a prompt"
-    for (section, what), (flops, moved, seconds, compute, memory) in sums.items():
-        if seconds >= SEEN * whole:
+            operations.setdefault((line.section, line.what), _OperationSums(line.term)).add(line)
+    kind, role, group, when = "prefill", "compute", "a prompt", "a prompt"
+    if phase == "decode":
+        kind, role, group, when = "term", "hbm", "a decode step", f"batch {batch:,}"
+    least_s = SEEN * (float(ledger.total("exposed_s")) or 1.0)
+    for (section, what), operation in operations.items():
+        if operation.expected_s >= least_s:
             yield {
                 "name": f"{phase} {what}",
                 "phase": phase,
                 "group": group,
                 "section": section,
-                "intensity": flops / moved,
-                "rate": flops / seconds,
-                "bound": "compute" if compute > memory else "memory",
+                "intensity": operation.flops / operation.hbm_bytes,
+                "rate": operation.flops / operation.expected_s,
+                "bound": "compute" if operation.compute_s > operation.memory_s else "memory",
                 "role": role,
-                "text": f"{terms[section, what]}; {when}, {render(seconds, 's')}",
-                "why": f"{kind}:{terms[section, what]}",
+                "text": f"{operation.term}; {when}, {render(operation.expected_s, 's')}",
+                "why": f"{kind}:{operation.term}",
             }
-
-
-def _measures(line: LedgerLine) -> tuple[float, float, float, float, float]:
-    serving_line = line if isinstance(line, ServingLine) else None
-    bounds = (
-        (first(serving_line.total("compute_s")), first(serving_line.total("memory_s"))) if serving_line else (0.0, 0.0)
-    )
-    return float(line.total("flops")), float(line.total("hbm_bytes")), float(line.total("expected_s")), *bounds
 
 
 def timeline_panel(request: PageRequest) -> Card:

@@ -5,12 +5,12 @@ from functools import partial
 
 from dragonscale.blocks.amounts import amount, count, dollars, elsewhere, hour_text, quantities
 from dragonscale.commands.serve.advice import beyond, near_misses
-from dragonscale.commands.serve.formats import known_engine
 from dragonscale.commands.serve.recommended import next_command
+from dragonscale.commands.serve.serve_blocks import error_text, simulated_text
 from dragonscale.commands.serve.serve_records import ConfigReport, ServeReport, config_text, formats_text, plan_text
-from dragonscale.commands.serve.serve_sheet import error_text, simulated_text
 from dragonscale.physics.hardware import parse_target
 from dragonscale.physics.units import render
+from dragonscale.serving.advice.formats import known_engine
 from dragonscale.serving.space.legal import model_caches
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.cards import Card, fields, figure
@@ -93,7 +93,7 @@ def _sentence(report: ServeReport, config: ConfigReport) -> str:
     if config.meets_slo:
         # the bands are of a replica at its full load, which a fleet's replicas do not reach
         misses = [] if has_fleet(report, config) else near_misses(report.workload, config)
-        how = f", {' and '.join(name for name, *_ in misses)} only just: its band reaches beyond" if misses else ""
+        how = f", {' and '.join(miss.name for miss in misses)} only just: its band reaches beyond" if misses else ""
         return f"{what} It meets {targets}{how}."
     return f"{what} It misses the SLO: {' and '.join(config.violations)}."
 

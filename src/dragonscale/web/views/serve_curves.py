@@ -5,9 +5,9 @@ import itertools
 
 from dragonscale.blocks.amounts import count
 from dragonscale.commands.serve.config import deployment_of
-from dragonscale.commands.serve.curves import BatchCurves, batch_curves, meeting_batch, plan_curves
 from dragonscale.commands.serve.serve_records import ConfigReport, ServeReport, degrees_text
 from dragonscale.physics.units import render
+from dragonscale.serving.advice.curves import BatchCurves, batch_curves, meeting_batch, plan_curves
 from dragonscale.serving.space.frontier import Config
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.cards import TABLES, Card, line, log_axis, mark, pairs, rule
@@ -30,7 +30,7 @@ def frontier_panel(request: PageRequest) -> Card:
         why = "One output token has no time per output token: there is nothing to trade." if report.configs else ""
         return {"points": [], "frontier": [], "x": x, "y": y, "about": why, "rules": []}
     chosen = report.configs[0]
-    curves = plan_curves(report.asked, chosen)
+    curves = plan_curves(report.asked, (chosen.copy_slice, chosen.plan))
     tpot = report.workload.tpot_s
     plans = zip(itertools.cycle(ROLES), curves.plans, strict=False)
     points = [_point(request, config, role, chosen) for role, plan in plans for config in plan]
@@ -90,7 +90,8 @@ def batches_panel(request: PageRequest) -> Card:
         return {"series": [], "x": x, "y": y, "rules": [], "marks": [], "crossings": []}
     chosen, read = report.configs[0], report.asked
     critical = next((row for row in report.limits if row.name == "critical batch"), None)
-    curves = batch_curves(read, chosen, deployment_of(read, chosen), critical.value if critical else 0.0)
+    up_to = critical.value if critical else 0.0
+    curves = batch_curves(read, deployment_of(read, chosen), chosen.batch, chosen.max_batch, up_to)
     low = LOWEST * min(curves.expected)
     series = [
         line("a decode step", "ink", pairs(curves.batches, curves.expected, low), band=[]),

@@ -9,9 +9,10 @@ from typing import Any, ClassVar
 from dragonscale.blocks.amounts import amount
 from dragonscale.commands.explain.numbers.number_table import Numbers, shown
 from dragonscale.commands.explain.numbers.records import Part
-from dragonscale.commands.simulate.simulate_records import TITLES, Latency, SimulateReport
+from dragonscale.commands.simulate.simulate_records import TITLES, SimulateReport
 from dragonscale.errors import unknown
 from dragonscale.physics.units import render
+from dragonscale.simulation.fleet_sizing.simulated_run import Latency
 
 _AT = ("mean", "p50", "p90", "p95", "p99", "max")
 _REPLICAS = 32

@@ -13,24 +13,23 @@ from dragonscale.commands.explain.numbers.ledger_tables import held_table, line_
 from dragonscale.commands.explain.numbers.number_table import Numbers
 from dragonscale.commands.explain.numbers.records import Comparison, LineTable, NumberFormulas, Part
 from dragonscale.commands.explain.serve import LetteredPhase, lettered_phase
-from dragonscale.commands.serve.config import (
-    PROMPT_SCORES,
-    STEP_SCORES,
-    bills_of,
-    deployment_of,
-    held_bill,
-    iterations,
-    prompt_chunks,
-    wire_name,
-)
+from dragonscale.commands.serve.config import bills_of, deployment_of
+from dragonscale.commands.serve.serve_blocks import error_text
 from dragonscale.commands.serve.serve_records import ConfigReport, ServeReport
-from dragonscale.commands.serve.serve_sheet import error_text
 from dragonscale.errors import InputError, unknown
 from dragonscale.physics.hardware import Chip
 from dragonscale.physics.provenance import RATE_FACTS, kernels_measured, networks_measured
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger, LedgerLine
 from dragonscale.plan.letter_meanings import Letter, letter_meanings
+from dragonscale.serving.advice.bills import (
+    PROMPT_SCORES,
+    STEP_SCORES,
+    held_bill,
+    iterations,
+    prompt_chunks,
+    wire_name,
+)
 from dragonscale.serving.iteration.deployment import Deployment
 from dragonscale.serving.iteration.phases import prefill
 from dragonscale.serving.space.frontier import WATERMARK
@@ -110,7 +109,7 @@ class ServeNumbers(Numbers):
     @property
     def state(self) -> Steady:
         """The steady state that the report's times are read off."""
-        return vars(self.config)["state"]
+        return self.config.state
 
     @functools.cached_property
     def decode(self) -> "_Phase":
@@ -253,8 +252,8 @@ class _Phase:
             iteration = iterations(serve_asked, self.of.config.batch, deployment)["decode"]
             return [(1.0, lettered_phase("decode", deployment, iteration))]
         return [
-            (times, lettered_phase("prefill", deployment, prefill(tokens, 1, past)))
-            for times, tokens, past in prompt_chunks(serve_asked, deployment)
+            (chunk.count, lettered_phase("prefill", deployment, prefill(chunk.tokens, 1, chunk.past)))
+            for chunk in prompt_chunks(serve_asked, deployment)
         ]
 
     def bounds(self, phase: LetteredPhase) -> dict[str, Any]:
@@ -327,7 +326,8 @@ class _Held:
         field, sentence = _PARTS[name]
         self.of, self.name, self.title = of, name, name[:1].upper() + name[1:]
         self.bytes = float(getattr(config.memory, field))
-        self.lines = [line for line in held_bill(of.report.asked, config, of.deployment).held if line.part == name]
+        bill = held_bill(of.report.asked, config.batch, of.deployment)
+        self.lines = [line for line in bill.held if line.part == name]
         self.sentence = sentence.format(f"{config.batch:,}")
         if not sentence:
             self.sentence = f"Bytes of {name} on a chip: {len(self.lines)} tensors."

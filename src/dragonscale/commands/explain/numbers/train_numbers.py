@@ -33,8 +33,8 @@ from dragonscale.physics.units import render
 from dragonscale.plan.ledger import HeldLine, LedgerLine
 from dragonscale.plan.letter_meanings import letter_meanings
 from dragonscale.training.cost.evaluation import Job
-from dragonscale.training.cost.formulas import crossings
 from dragonscale.training.cost.step_ledger import WIRES
+from dragonscale.training.cost.wire_crossings import crossings
 from dragonscale.training.plan.plan import short_plan
 
 DAY = 86400.0
