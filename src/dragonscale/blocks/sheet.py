@@ -203,7 +203,9 @@ def cell_text(value: Any) -> str:
     ('12,345', '–', 'fsdp8')
     """
     whole = isinstance(value, int) and not isinstance(value, bool)
-    return "–" if value is None else f"{value:,}" if whole else str(value)
+    if value is None:
+        return "–"
+    return f"{value:,}" if whole else str(value)
 
 
 def folded(parts: Sequence[BarPart], dimension: str, max_parts: int = 8) -> tuple[BarPart, ...]:

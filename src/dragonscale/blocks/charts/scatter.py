@@ -50,7 +50,10 @@ def predicted_against_measured(rows: Sequence[Point], dimension: str, title: str
 
 
 def _size(rows: Sequence[Point]) -> int:
-    return 60 if len(rows) < 300 else 34 if len(rows) < 1500 else 18
+    """The area of a point in square pixels: the more points, the smaller."""
+    if len(rows) < 300:
+        return 60
+    return 34 if len(rows) < 1500 else 18
 
 
 def _row(row: Point, y: float, paints: Mapping[str, str]) -> Row:

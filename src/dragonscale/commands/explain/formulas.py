@@ -156,8 +156,12 @@ def letters_in(formula: str) -> list[str]:
     return list(dict.fromkeys(LETTER.findall(formula)))
 
 
-def told(line: FormulaLine) -> str:
+def solution_sentence(line: FormulaLine) -> str:
     """A solution as a sentence: what it is, its formula, its value."""
-    shown = "" if line.value_si is None else f" = {line.value if line.unit != 'count' else f'{line.value_si:,.6g}'}"
-    shown += f" ({line.sides})" if line.sides else ""
-    return f"{line.name} = {line.formula}{shown}" if line.formula != line.value else f"{line.name}{shown}"
+    sentence = line.name
+    if line.formula != line.value:
+        sentence += f" = {line.formula}"
+    if line.value_si is not None:
+        # a count that is solved for is seldom whole
+        sentence += f" = {line.value_si:,.6g}" if line.unit == "count" else f" = {line.value}"
+    return f"{sentence} ({line.sides})" if line.sides else sentence

@@ -7,7 +7,14 @@ from typing import Any
 import sympy
 
 from dragonscale.commands.collective_report import ONE_CHIP, check_options
-from dragonscale.commands.explain.formulas import Explanation, FormulaLine, formula_line, tidy, told, value_of
+from dragonscale.commands.explain.formulas import (
+    Explanation,
+    FormulaLine,
+    formula_line,
+    solution_sentence,
+    tidy,
+    value_of,
+)
 from dragonscale.commands.roofline_report import large_limits, open_sizes, prepare
 from dragonscale.models.count import parameters
 from dragonscale.models.flops import Workload, forward_flops
@@ -69,7 +76,7 @@ def explain_roofline(
             solutions.append(formula_line(f"{grown}: compute = {level} at {name}", tidy(solution), values, "count"))
     rates = [render(chip.peak(dtype, unit), "FLOP/s"), render(chip.bandwidth(level), "bytes/s")]
     note = f"{peak} = {rates[0]} ({dtype}, {unit} unit), {width} = {rates[1]} ({level}) of {chip.title}"
-    return Explanation(str(operation), lines, [told(line) for line in solutions], [note], solutions)
+    return Explanation(str(operation), lines, list(map(solution_sentence, solutions)), [note], solutions)
 
 
 def _crossings(what: str, math: Any, other: Any, letters: dict[str, Any], values: Values) -> list[FormulaLine]:
@@ -188,7 +195,9 @@ def explain_collective(
     if not equal.is_zero:
         solutions.append(formula_line("latency = bandwidth at V", equal, values, "bytes"))
     notes = [ONE_CHIP] if mesh.size(*axes) == 1 else found.notes
-    return Explanation(f"{kind} over {', '.join(axes)}", lines, [told(line) for line in solutions], notes, solutions)
+    return Explanation(
+        f"{kind} over {', '.join(axes)}", lines, list(map(solution_sentence, solutions)), notes, solutions
+    )
 
 
 def explain_shard(expression: str, mesh: Mesh, sizes: dict[str, int]) -> Explanation:
@@ -207,7 +216,7 @@ def explain_shard(expression: str, mesh: Mesh, sizes: dict[str, int]) -> Explana
         rates = [render(mesh.chip.peak(dtype), "FLOP/s"), render(mesh.chip.bandwidth("hbm"), "bytes/s")]
         chain.notes.append(f"{peak} = {rates[0]} ({dtype}), W_hbm = {rates[1]} of {mesh.chip.title}")
         chain.notes += _binding(chain.lines)
-    return Explanation(str(line), chain.lines, [told(line) for line in solutions], chain.notes, solutions)
+    return Explanation(str(line), chain.lines, list(map(solution_sentence, solutions)), chain.notes, solutions)
 
 
 def _binding(lines: list[FormulaLine]) -> list[str]:

@@ -12,7 +12,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from dragonscale.commands.explain.formulas import QUANTITIES, Explanation, FormulaLine, Lettered, formula_line, told
+from dragonscale.commands.explain.formulas import (
+    QUANTITIES,
+    Explanation,
+    FormulaLine,
+    Lettered,
+    formula_line,
+    solution_sentence,
+)
 from dragonscale.commands.serve.serve_question import ServeAsked
 from dragonscale.commands.serve.unfit import unfit
 from dragonscale.errors import Infeasible, unknown
@@ -89,7 +96,7 @@ def explain_serve(asked: ServeAsked, line: str = "", solve: str = "") -> Explana
     lines = [*_named(phases, line)] if line else [*_overview(asked, config, phases)]
     notes = _notes(asked, config, phases, [*lines, *solutions])
     notes += [f"The formulas hold, but this would not run: {refused}."] if refused else []
-    return Explanation(where, lines, [told(solution) for solution in solutions], notes, solutions=solutions)
+    return Explanation(where, lines, list(map(solution_sentence, solutions)), notes, solutions=solutions)
 
 
 def _phases(asked: ServeAsked, config: Config) -> list[LetteredPhase]:

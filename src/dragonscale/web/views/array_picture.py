@@ -52,7 +52,8 @@ def array_picture(
     array, wires = parse_array(text), Mesh(dict(mesh))
     dims = sorted(array.dims, key=lambda dim: not dim.axes)[:2]
     dims = [dim for dim in array.dims if dim in dims]  # in the order they are written
-    rows, cols = (dims[0], dims[1]) if len(dims) > 1 else (None, dims[0] if dims else None)
+    # a vector is one row; a number is one block
+    rows, cols = [*[None] * (2 - len(dims)), *dims]
     across = math.prod(mesh[axis] for axis in cols.axes) if cols else 1
     all_sized = all(dim.name in sizes for dim in array.dims)
     shown = positions(mesh) if math.prod(mesh.values()) <= MOST_CHIPS else []

@@ -128,7 +128,9 @@ def _amount(figure: Figure | None, why: str) -> Amount:
 def _dollars(value: float) -> str:
     if value >= 1e6:
         return f"${value / 1e6:,.2f}M"
-    return f"${value:,.0f}" if value >= 1000 else f"${value:,.2f}" if value >= 1 else f"${value:,.4f}"
+    if value >= 1000:
+        return f"${value:,.0f}"
+    return f"${value:,.2f}" if value >= 1 else f"${value:,.4f}"
 
 
 def _band(figure: Figure | None) -> str:

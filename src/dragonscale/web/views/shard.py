@@ -28,9 +28,11 @@ def notation_panel(request: PageRequest) -> Card:
 def answer_panel(request: PageRequest) -> Card:
     """What is needed in a sentence, and the cheapest way's numbers."""
     report = _record(request)
-    times = [way.lower_s for way in report.best]
-    total = sum(time for time in times if isinstance(time, float)) if all(isinstance(t, float) for t in times) else 0.0
-    lead = f"{render(total, 's')} at best{', forward' if report.backward else ''}. " if total else ""
+    # a time is a formula as long as a size is open: then there is no sum
+    times = [way.lower_s for way in report.best if isinstance(way.lower_s, float)]
+    lead = ""
+    if len(times) == len(report.best) and sum(times):
+        lead = f"{render(sum(times), 's')} at best{', forward' if report.backward else ''}. "
     figures = figures_of(report.best[0], _TABLE["answer"]["figures"], "shard:forward:0:0")
     for way in ("forward", "backward") if report.backward else ("forward",):
         moves = f"{way}_collectives"

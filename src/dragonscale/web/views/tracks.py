@@ -21,9 +21,14 @@ def tracks_of(trace: dict[str, Any]) -> list[dict[str, Any]]:
         stack, term = open_until[number], event["args"].get("term", "")
         while stack and stack[-1] <= start + 1e-9 * length:
             stack.pop()
-        depth = 0 if number != 1 else 2 if event["args"] else min(len(stack), 1)
+        # on the track of compute passes and sections frame the lines; a track of wires has lines alone
+        depth = 0
+        if number == 1:
+            depth = 2 if event["args"] else min(len(stack), 1)
         stack.append(start + length)
-        role = time_role(term) if term else ("overhead:2" if depth == 0 else "overhead:3")
+        role = "overhead:2" if depth == 0 else "overhead:3"
+        if term:
+            role = time_role(term)
         tracks[number].append([event["name"], start, length, depth, role, term])
     return [{"name": names[number], "slices": slices} for number, slices in tracks.items()]
 
