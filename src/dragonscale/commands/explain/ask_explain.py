@@ -23,15 +23,16 @@ from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware.changes import check_effect, with_changes
 from dragonscale.physics.units import parse_length
 
+# Words in the names of lines that are made of the others.
 _BOUNDS = ("bound", "step", "total", "kernel by kernel")
-"""Words in the names of lines that are made of the others."""
 _NETWORK = ("latency", "bandwidth", "network", "collectives", "all_", "reduce_scatter", "permute")
 
 
-def explanation_sheet(explanation: Explanation, detail: bool = False) -> Sheet:  # noqa: ARG001 - it is all detail
+def explanation_blocks(explanation: Explanation, detail: bool = False) -> Sheet:  # noqa: ARG001 - it is all detail
     """The lines, the crossovers and what the letters stand for; what bounds the answer comes last."""
     blocks: list[Block] = [Title(explanation.subject)]
-    blocks += [grids.grid("explain-terms", explanation.terms)] if explanation.terms else []
+    if explanation.terms:
+        blocks += [grids.grid("explain-terms", explanation.terms)]
     if explanation.lines:
         blocks.append(Prose("\n".join(part for line in explanation.lines for part in _line(line))))
     if explanation.crossovers:
@@ -42,8 +43,11 @@ def explanation_sheet(explanation: Explanation, detail: bool = False) -> Sheet: 
 
 
 def _line(line: FormulaLine) -> list[str]:
-    put_in = [f"    = {line.numbers}"] if line.numbers != line.formula else []
-    return [f"{line.name} = {line.value}", f"    = {line.formula}", *put_in]
+    if line.numbers != line.formula:
+        with_numbers = [f"    = {line.numbers}"]
+    else:
+        with_numbers = []
+    return [f"{line.name} = {line.value}", f"    = {line.formula}", *with_numbers]
 
 
 def draw(explanation: Explanation, _kind: str) -> Chart:
@@ -55,7 +59,9 @@ def draw(explanation: Explanation, _kind: str) -> Chart:
     ]
     if not rows:
         raise nothing_to_draw("no line of the explanation is a time with all its sizes known")
-    crossing = explanation.crossovers[0] if explanation.crossovers else ""
+    crossing = ""
+    if explanation.crossovers:
+        crossing = explanation.crossovers[0]
     return bars(rows, explanation.subject, crossing.partition(";")[0], "s")
 
 
@@ -65,10 +71,12 @@ def _role(name: str) -> str:
         return "overhead"
     if "bytes" in name or "hbm" in name.lower():
         return "hbm"
-    return "tensor" if any(word in name for word in _NETWORK) else "compute"
+    if any(word in name for word in _NETWORK):
+        return "tensor"
+    return "compute"
 
 
-bind(Explanation, Face(sheet=explanation_sheet, draw=draw))
+bind(Explanation, Face(sheet=explanation_blocks, draw=draw))
 
 
 def ask_roofline(question: questions.ExplainRooflineQuestion, listener: Listener) -> Explanation:
@@ -82,12 +90,14 @@ def ask_roofline(question: questions.ExplainRooflineQuestion, listener: Listener
 
 
 def ask_collective(question: questions.ExplainCollectiveQuestion, listener: Listener) -> Explanation:
-    collective = read_collective(question, listener)
-    volume = read_volume(question.size, collective) if question.size else None
+    understood = read_collective(question, listener)
+    volume = None
+    if question.size:
+        volume = read_volume(question.size, understood)
     explanation = physics.explain_collective(
-        collective.kind, volume, collective.mesh, collective.axes, collective.options
+        understood.kind, volume, understood.mesh, understood.axes, understood.options
     )
-    return explanation.came_from(collective, listener.notes)
+    return explanation.came_from(understood, listener.notes)
 
 
 def ask_shard(question: questions.ExplainShardQuestion, listener: Listener) -> Explanation:
@@ -97,7 +107,10 @@ def ask_shard(question: questions.ExplainShardQuestion, listener: Listener) -> E
 
 
 def ask_model(question: questions.ExplainModelQuestion, listener: Listener) -> Explanation:
-    model = question.model if isinstance(question.model, Transformer) else load_model(question.model)
+    if isinstance(question.model, Transformer):
+        model = question.model
+    else:
+        model = load_model(question.model)
     length, note = parse_length(question.seq, "--seq")
     if note:
         listener.note(note)
@@ -106,6 +119,7 @@ def ask_model(question: questions.ExplainModelQuestion, listener: Listener) -> E
 
 
 def ask_train(question: questions.ExplainTrainQuestion, listener: Listener) -> Explanation:
+    # the planners are large: loaded only for questions about them
     from dragonscale.commands.explain.train import explain_train, explained_job
 
     check_effect(question.set, "training")
@@ -118,14 +132,15 @@ def ask_train(question: questions.ExplainTrainQuestion, listener: Listener) -> E
 
 
 def ask_serve(question: questions.ExplainServeQuestion, listener: Listener) -> Explanation:
+    # the planners are large: loaded only for questions about them
     from dragonscale.commands.explain.serve import explain_serve
     from dragonscale.commands.serve.serve_question import ServeQuestion, read_question
 
-    explain_only = ("line", "solve")
-    fields_given: dict[str, Any] = {
-        field.name: getattr(question, field.name) for field in fields(question) if field.name not in explain_only
+    not_of_serve = ("line", "solve")
+    flags: dict[str, Any] = {
+        field.name: getattr(question, field.name) for field in fields(question) if field.name not in not_of_serve
     }
-    serve_asked = read_question(ServeQuestion(**fields_given))
-    for text in profile_notes(chip for chip, _ in serve_asked.targets):
+    understood = read_question(ServeQuestion(**flags))
+    for text in profile_notes(chip for chip, _ in understood.targets):
         listener.note(text)
-    return explain_serve(serve_asked, question.line, question.solve).came_from(serve_asked, listener.notes)
+    return explain_serve(understood, question.line, question.solve).came_from(understood, listener.notes)

@@ -24,7 +24,7 @@ from dragonscale.commands.train.train_question import read_question
 from dragonscale.commands.train.train_records import TermRow
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.physics.formula import expression
-from dragonscale.physics.hardware import Slice, dtype_bytes
+from dragonscale.physics.hardware import dtype_bytes
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import COLLECTIVES
 from dragonscale.plan.letters import Letters
@@ -35,54 +35,11 @@ from dragonscale.training.cost.step_ledger import WIRES
 from dragonscale.training.cost.wire_crossings import Crossing, crossings
 from dragonscale.training.plan.legality import family
 from dragonscale.training.plan.plan import Plan, short_plan
-from dragonscale.training.plan.plan_file import given_settings, parse_plan
+from dragonscale.training.plan.plan_file import given_settings
+from dragonscale.training.plan.scheme import is_scheme, read_scheme
 from dragonscale.training.plan.stack import change
 from dragonscale.training.search.data_ranks import read_ranks
 from dragonscale.training.search.stack_search import job_for
-
-SCHEMES = {"dp": "data", "ddp": "data", "fsdp": "fsdp", "tp": "tensor", "cp": "context", "ep": "expert", "pp": "pipe"}
-INNER = (8, 4, 2)
-"""Chips that each further scheme gets beside the first: the most that leave it two."""
-
-
-def is_scheme(text: str) -> bool:
-    """Whether a text names parallelisms without their degrees: `fsdp+tp`, not `fsdp=8,tensor=4`, `tp8` or a file."""
-    return not ("=" in text or text.strip().endswith(".toml") or any(letter.isdigit() for letter in text))
-
-
-def read_scheme(text: str, slice_: Slice) -> Plan:
-    """A plan, or the name of a scheme (`fsdp`, `dp+tp`, `fsdp+ep+tp`) spread over a slice: the first takes what the
-    others, of at most eight chips each, leave.
-
-    >>> from dragonscale.physics.hardware import parse_slice
-    >>> print(read_scheme("fsdp+tp", parse_slice("h100:512")), "|", read_scheme("dp", parse_slice("v5p:4x4x4")))
-    fsdp=64,tensor=8 | data=64,fsdp=1,zero=1
-    >>> print(read_scheme("pp4 cp2 ep8 z1", parse_slice("h100:64")))
-    context=2,expert=8,pipe=4,zero=1
-    >>> print(read_scheme("dp+fsdp+tp", parse_slice("v5e:4x4")))
-    data=4,fsdp=2,tensor=2
-    """
-    if "[" in text:
-        raise InputError(
-            f"{shorten(text)} is a chain of sharded einsums; `dscale shard` says what travels and how long it takes."
-        )
-    if not is_scheme(text):
-        return parse_plan(text)
-    names = text.strip().lower().split("+")
-    for name in names:
-        if name not in SCHEMES:
-            raise unknown("parallelism called", name, SCHEMES)
-    if len({SCHEMES[name] for name in names}) < len(names):
-        raise InputError(f"{shorten(text)} names one parallelism twice; each takes part once.")
-    others = len(names) - 1
-    inner = next(
-        (chips for chips in INNER if slice_.chips % chips**others == 0 and slice_.chips >= 2 * chips**others), 0
-    )
-    if not inner and others:
-        raise InputError(f"{shorten(text)} needs at least {2 ** len(names)} chips and {slice_} has {slice_.chips}.")
-    sizes: dict[str, Any] = {SCHEMES[name]: inner for name in names[1:]}
-    sizes[SCHEMES[names[0]]] = slice_.chips // inner**others
-    return Plan(**sizes, zero=3 if "fsdp" in names else 1)
 
 
 @dataclass(frozen=True)
@@ -335,19 +292,16 @@ def explained_job(
     plan: str, model: Any, on: Any, batch: str, seq: str, stack: str, dtype: str, numerics: str = "", **tuned: Any
 ) -> tuple[Job, Plan]:
     """The job and the plan of `dscale explain train`."""
-    question: dict[str, Any] = {"batch": batch, "seq": seq, "stack": stack, "dtype": dtype, "numerics": numerics}
-    train_asked = read_question(TrainQuestion(model=model, on=on, **question, **tuned))
-    if train_asked.piece is None:
+    flags: dict[str, Any] = {"batch": batch, "seq": seq, "stack": stack, "dtype": dtype, "numerics": numerics}
+    understood = read_question(TrainQuestion(model=model, on=on, **flags, **tuned))
+    if understood.piece is None:
         needs = "Formulas are those of a plan on a slice"
         raise InputError(f"{needs}; --on is {shorten(on)}, write e.g. v5p:4x4x4 or h100:64.")
-    split, chips = read_scheme(plan, train_asked.piece), train_asked.piece.chips
+    split, chips = read_scheme(plan, understood.piece), understood.piece.chips
     if split.chips != chips:
         raise InputError(
-            f"The plan {split} is for {split.chips} chips and {train_asked.piece} has {chips}; they must agree."
+            f"The plan {split} is for {split.chips} chips and {understood.piece} has {chips}; they must agree."
         )
-    job, settings_given = (
-        job_for(train_asked.job(), split),
-        frozenset[str]() if is_scheme(plan) else given_settings(plan),
-    )
-    split, _ = read_ranks(split, settings_given, job.stack.name, family(job.slice.chip))
-    return job, split if "dtype" in settings_given else replace(split, dtype=dtype)
+    job, named = job_for(understood.job(), split), frozenset[str]() if is_scheme(plan) else given_settings(plan)
+    split, _ = read_ranks(split, named, job.stack.name, family(job.slice.chip))
+    return job, split if "dtype" in named else replace(split, dtype=dtype)

@@ -16,10 +16,11 @@ from dragonscale.commands.serve.config import bills_of, deployment_of
 from dragonscale.commands.serve.serve_records import ConfigReport, ServeReport
 from dragonscale.physics.hardware import Chip
 from dragonscale.physics.kernels.dtypes import FORMATS
+from dragonscale.physics.numbers import first_number
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger, LedgerLine
 from dragonscale.plan.timeline import TimelinePass, timeline
-from dragonscale.serving.advice.bills import MemoryUse, held_bill, scalar
+from dragonscale.serving.advice.bills import MemoryUse, held_bill
 from dragonscale.serving.engine.formats import part_format
 from dragonscale.serving.engine.plan import ServingPlan
 from dragonscale.serving.iteration.iteration import ServingLine
@@ -211,8 +212,8 @@ class _OperationSums:
         self.hbm_bytes += float(line.total("hbm_bytes"))
         self.expected_s += float(line.total("expected_s"))
         if isinstance(line, ServingLine):
-            self.compute_s += scalar(line.total("compute_s"))
-            self.memory_s += scalar(line.total("memory_s"))
+            self.compute_s += first_number(line.total("compute_s"))
+            self.memory_s += first_number(line.total("memory_s"))
 
 
 def _points(ledger: Ledger, phase: str, batch: int) -> Iterable[Card]:

@@ -10,8 +10,9 @@ from dragonscale.blocks.amounts import amount
 from dragonscale.commands.explain.formulas import Explanation
 from dragonscale.commands.explain.numbers.number_table import Numbers
 from dragonscale.commands.explain.numbers.records import NumberFormulas, Part
-from dragonscale.commands.models import RULE, ModelReport, overtaken_at
+from dragonscale.commands.models import ModelReport
 from dragonscale.errors import unknown
+from dragonscale.models.over_length import RULE, overtaken_at
 from dragonscale.models.transformer import Transformer, attention_heads
 from dragonscale.physics.hardware import dtype_bytes
 
