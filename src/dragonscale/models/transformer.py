@@ -185,3 +185,11 @@ def mtp_sections(
         *blocks,
         Section("mtp.exit", parsed(written("mtp_exit", there.get)), dims, modules),
     )
+
+
+def attention_heads(model: Transformer) -> tuple[int | None, int | None]:
+    """Query and KV heads of the layers that attend; None where they have no such count, as latent attention's KV."""
+    mixers = [layer.mixer for layer in model.layers if hasattr(layer.mixer, "n_heads")]
+    if not mixers:
+        return None, None
+    return getattr(mixers[0], "n_heads", None), getattr(mixers[0], "n_kv_heads", None)

@@ -157,7 +157,7 @@ def draw_collective(report: CollectiveReport, kind: str) -> Chart:  # noqa: ARG0
     if not series or series[-1].dashed:
         raise nothing_to_draw("one chip sends nothing")
     sizes, times = zip(*series[-1].points, strict=True)
-    x = log_axis("bytes of the whole array", "bytes", sizes, room=0.0)
+    x = log_axis("bytes of the whole array", "bytes", sizes, margin=0.0)
     y = log_axis("time", "s", [min(times) / 2, *times])
     turn = report.latency_bound_below_bytes
     rules = []

@@ -168,7 +168,7 @@ def letters_in(formula: str) -> list[str]:
     return list(dict.fromkeys(LETTER.findall(formula)))
 
 
-def told(line: FormulaLine) -> str:
+def solution_sentence(line: FormulaLine) -> str:
     """A solution as a sentence: what it is, its formula, its value."""
     shown = ""
     if line.value_si is not None:

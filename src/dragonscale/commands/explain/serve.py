@@ -12,7 +12,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from dragonscale.commands.explain.formulas import QUANTITIES, Explanation, FormulaLine, Lettered, formula_line, told
+from dragonscale.commands.explain.formulas import (
+    QUANTITIES,
+    Explanation,
+    FormulaLine,
+    Lettered,
+    formula_line,
+    solution_sentence,
+)
 from dragonscale.commands.serve.serve_question import ServeAsked
 from dragonscale.commands.serve.unfit import unfit
 from dragonscale.errors import Infeasible, unknown
@@ -95,7 +102,7 @@ def explain_serve(understood: ServeAsked, line: str = "", solve: str = "") -> Ex
     notes = _notes(understood, config, phases, [*lines, *solutions])
     if refused:
         notes += [f"The formulas hold, but this would not run: {refused}."]
-    return Explanation(where, lines, [told(limit) for limit in solutions], notes, solutions=solutions)
+    return Explanation(where, lines, [solution_sentence(limit) for limit in solutions], notes, solutions=solutions)
 
 
 def _phases(understood: ServeAsked, config: Config) -> list[LetteredPhase]:

@@ -5,7 +5,7 @@ The formulas are the lines of the plan's own ledger over letters (`dragonscale.t
 datasheet rates; what is expected of the step is told beside them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from dragonscale.commands.explain.formulas import (
 from dragonscale.commands.questions.train import TrainQuestion
 from dragonscale.commands.train.plans import HELD, term_rows
 from dragonscale.commands.train.train_question import read_question
+from dragonscale.commands.train.train_records import TermRow
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.physics.formula import expression
 from dragonscale.physics.hardware import dtype_bytes
@@ -55,75 +56,90 @@ class StepFormulas(Lettered):
         """The formulas of a plan."""
         return cls(job, plan, *formula_verdict(job, plan))
 
+    def memory_lines(self, label: str = "{}", part: str = "") -> Iterator[FormulaLine]:
+        """Each part of memory that takes any, or the one of a name; `label` says what a line is called."""
+        for key, size in self.verdict.ledger.memory.items():
+            name = HELD.get(key, key)
+            if name == part or (not part and float(size) > 0):
+                yield self.say(label.format(name), size, "bytes")
+
+    def sent_lines(self, axis: str = "") -> Iterator[FormulaLine]:
+        """Bytes over each set of mesh axes, or over those with an axis (`fsdp`) or a set of them (`context+fsdp`)."""
+        for axes, size in self.verdict.ledger.sent_bytes.items():
+            over = "+".join(axes)
+            if axis in ("", over, *axes):
+                yield self.say(f"bytes sent over {over}", size, "bytes")
+
 
 def explain_train(job: Job, plan: Plan, line: str = "", solve: str = "", wire: str = "") -> Explanation:
     """All terms of a step and parts of its memory, or the lines, terms and tensors of a name; with `solve`, where wires
     and compute take equally long. `wire` is the format of activations between chips, where it is not the stack's."""
     if wire:
         job = replace(job, stack=change(job.stack, "state", activation_bytes=float(dtype_bytes(wire))))
-    formulas = StepFormulas.of(job, plan)
-    variables = list(map(str.strip, (solve or "batch").split(",")))
-    solved = crossings(formulas.verdict, formulas.letters, variables, plan)
+    formulas, real = StepFormulas.of(job, plan), judge_one(job, plan)
+    wanted = [name.strip() for name in solve.split(",")] if solve else ["batch"]
+    solved = crossings(formulas.verdict, formulas.letters, wanted, plan)
     lines = [*_named(formulas, line)] if line else [*_overview(formulas)]
     work = f"{job.batch} sequences of {job.sequence:,} tokens"
-    subject = f"{job.model.name} on {job.slice}: {short_plan(plan)}, {work}, {job.stack.name}"
-    solutions = [_solution(crossing) for crossing in solved if crossing.value is not None]
-    real = judge_one(job, plan)
-    exposed = real.ledger.by("term", "exposed_s")
-    sentences = [
-        crossing_sentence(crossing, float(exposed.get(crossing.term, 0.0)), job.stack.name) for crossing in solved
-    ]
-    terms = [] if line else _terms(job, real)
     return Explanation(
-        subject, lines, sentences, [*_fitted(formulas, lines), *_notes(formulas, real)], solutions, terms
+        f"{job.model.name} on {job.slice}: {short_plan(plan)}, {work}, {job.stack.name}",
+        lines,
+        crossovers=crossing_sentences(solved, real, job.stack.name),
+        notes=[*_fitted(formulas, lines), *_notes(formulas, real)],
+        solutions=[_solution(crossing) for crossing in solved if crossing.value is not None],
+        terms=[] if line else _terms(job, real),
     )
 
 
 def _terms(job: Job, real: Verdict) -> list[ExpectedTerm]:
-    """Every term of the step from datasheet rates to what is expected, the longest exposed first."""
+    """Every term of the step from datasheet rates to what is expected, the longest exposed first; last the step
+    itself."""
     rows = term_rows(real)
-    step, terms = sum(row.exposed_s for row in rows), list[ExpectedTerm]()
+    step_s = sum(row.exposed_s for row in rows)
     kinds = {line.term: line.kind for line in real.ledger.lines}
     read = real.ledger.by("term", "hbm_bytes")
+    terms = []
     for row in rows:
-        took, read_bytes, kind = row.expected_s or 1.0, float(read[row.name]), kinds[row.name]
-        part = f"{row.lower_s / took:.0%} of"
-        why = _REST.get(kind, f"{part} datasheet rates")
-        if kind == "host transfer":
-            why = f"to the host and back at {render(job.slice.chip.host_link, 'bytes/s')} a chip, an estimate"
-        elif row.name == "optimizer" and kind == "host":
-            why = f"updated by the host's cores at {render(HOST_UPDATE, 'bytes/s')} a chip, an estimate"
-        elif kind in COLLECTIVES:
-            hidden = 1 - row.exposed_s / took
-            why = f"{part} the wires' rate{f', {hidden:.0%} overlapped' if hidden > MIN_OVERLAP else ''}"
-        elif row.flops and row.lower_s and kind != "optimizer":
-            why = f"{part} the peak"
-        elif read_bytes:
-            rate = read_bytes / took / job.slice.chip.bandwidth("hbm")
-            why = f"{render(read_bytes, 'bytes')} at {rate:.0%} of HBM's rate"
-        elif row.name == "stragglers":
-            why = f"{row.exposed_s / (step - row.exposed_s):.1%} of the rest, for {job.slice.hosts} hosts"
+        why = _why_longer(job, row, kinds[row.name], float(read[row.name]), step_s)
         terms.append(ExpectedTerm(row.name, row.lower_s, row.expected_s, row.exposed_s, why))
-    return [*terms, ExpectedTerm("step", float(real.upper), sum(row.expected_s for row in rows), step, "")]
+    expected_s = sum(row.expected_s for row in rows)
+    return [*terms, ExpectedTerm("step", float(real.upper), expected_s, step_s, "")]
 
 
-# The fraction of a term that overlaps from which on it is mentioned.
-MIN_OVERLAP = 0.005
-# Why terms without a formula take their time, by their kind.
+def _why_longer(job: Job, row: TermRow, kind: str, hbm_bytes: float, step_s: float) -> str:
+    """Why a term takes as long as it does: the part of a rate that it reaches, or what sets its time."""
+    chip, took_s = job.slice.chip, row.expected_s or 1.0
+    part = f"{row.lower_s / took_s:.0%} of"
+    if kind == "host transfer":
+        return f"to the host and back at {render(chip.host_link, 'bytes/s')} a chip, an estimate"
+    if row.name == "optimizer" and kind == "host":
+        return f"updated by the host's cores at {render(HOST_UPDATE, 'bytes/s')} a chip, an estimate"
+    if kind in COLLECTIVES:
+        hidden = 1 - row.exposed_s / took_s
+        return f"{part} the wires' rate" + (f", {hidden:.0%} overlapped" if hidden > SEEN else "")
+    if row.flops and row.lower_s and kind != "optimizer":
+        return f"{part} the peak"
+    if hbm_bytes:
+        return f"{render(hbm_bytes, 'bytes')} at {hbm_bytes / took_s / chip.bandwidth('hbm'):.0%} of HBM's rate"
+    if row.name == "stragglers":
+        return f"{row.exposed_s / (step_s - row.exposed_s):.1%} of the rest, for {job.slice.hosts} hosts"
+    return _REST.get(kind, f"{part} datasheet rates")
+
+
+SEEN = 0.005
+"""A part of a term that overlaps is told of from here on."""
 _REST = {"copy": "weights copied, gradients added in HBM", "host": "the host between kernels"}
+"""Why terms without a formula take their time, by their kind."""
 
 
 def _overview(formulas: StepFormulas) -> Iterator[FormulaLine]:
-    ledger = formulas.verdict.ledger
-    for term, seconds in ledger.by("term", "bound_s").items():
+    """Every term, what is sent over each set of axes, the FLOPs, and every part of memory."""
+    for term, seconds in formulas.verdict.ledger.by("term", "bound_s").items():
         if float(seconds) > 0:
             yield formulas.say(term, seconds, "s")
-    for axes, sent in ledger.sent_bytes.items():
-        yield formulas.say(f"bytes sent over {'+'.join(axes)}", sent, "bytes")
+    yield from formulas.sent_lines()
     yield formulas.say("matmul FLOPs of a chip", formulas.verdict.flops, "FLOP")
-    for part, size in ledger.memory.items():
-        if float(size) > 0:
-            yield formulas.say(f"memory: {HELD.get(part, part)}", size, "bytes")
+    yield from formulas.memory_lines("memory: {}")
 
 
 def _named(formulas: StepFormulas, name: str) -> Iterator[FormulaLine]:
@@ -133,21 +149,19 @@ def _named(formulas: StepFormulas, name: str) -> Iterator[FormulaLine]:
     names_seen: dict[str, None] = {}
     count = 0
     if name in ledger.by("term", "times"):  # a term is all its lines together
-        for key, label_of, unit in (*QUANTITIES, ("bound_s", "at datasheet rates", "s")):
+        for key, quantity, unit in (*QUANTITIES, ("bound_s", "at datasheet rates", "s")):
             total = ledger.by("term", key)[name]
             if float(total):
-                yield formulas.say(f"{name}, {label_of}", total, unit)
+                yield formulas.say(f"{name}, {quantity}", total, unit)
         return
     for line in ledger.lines:
         axes = "+".join(sorted(line.axes))
         names = (line.what, line.kind, line.term, line.part, line.phase, axes, *line.axes, *line.what.split("+"))
-        names_seen |= dict.fromkeys(name_of for name_of in names if name_of)
+        names_seen |= dict.fromkeys(filter(None, names))
         if name not in names:
             continue
         count += 1
-        over = ""
-        if line.axes:
-            over = f" over {'+'.join(line.axes)}"
+        over = f" over {'+'.join(line.axes)}" if line.axes else ""
         label = f"{line.section}, {line.phase}: {line.what} ({line.kind}{over})"
         yield from formulas.say_line(line, label, "times a step")
     for tensor in ledger.held:
@@ -161,120 +175,117 @@ def _named(formulas: StepFormulas, name: str) -> Iterator[FormulaLine]:
 
 
 def _solution(crossing: Crossing) -> FormulaLine:
-    text = ""
-    if crossing.formula is not None:
-        text = formula_text(crossing.formula)
+    """A crossover as a line: the size at which it lies."""
+    text = _formula_of(crossing)
     unit = {"batch": "tokens", "seq": "tokens", "chips": "chips"}.get(crossing.variable, "degree")
-    return FormulaLine(
-        f"{crossing.term}: {crossing.variable}", text, text, _size(crossing.value, unit), crossing.value, unit
-    )
+    name, value = f"{crossing.term}: {crossing.variable}", _size(crossing.value, unit)
+    return FormulaLine(name, text, text, value, crossing.value, unit)
+
+
+def _formula_of(crossing: Crossing) -> str:
+    """The crossover as a formula; empty where it was found by numbers."""
+    return "" if crossing.formula is None else formula_text(crossing.formula)
 
 
 def _size(value: float | None, unit: str) -> str:
     """Tokens are whole; a degree that is solved for is not."""
-    if unit.strip() == "tokens":
-        return f"{value:,.0f}"
-    return f"{value:,.4g}"
+    return f"{value:,.0f}" if unit.strip() == "tokens" else f"{value:,.4g}"
 
 
-def crossing_sentence(crossing: Crossing, exposed: float, stack: str) -> str:
+def crossing_sentences(solved: Iterable[Crossing], real: Verdict, stack: str) -> list[str]:
+    """Crossovers in words, with what the stack leaves exposed of each."""
+    exposed = real.ledger.by("term", "exposed_s")
+    return [crossing_sentence(crossing, float(exposed.get(crossing.term, 0.0)), stack) for crossing in solved]
+
+
+def crossing_sentence(crossing: Crossing, exposed_s: float, stack: str) -> str:
     """A crossover in words: what datasheet rates would allow, and what the stack leaves exposed of it."""
-    they = "they" if crossing.term.endswith("s") else "it"
-    left = ""
-    if exposed > 0:
-        left = f"; {stack} leaves {render(exposed, 's')} exposed"
-    could = "could hide under compute at datasheet rates"
-    whole = crossing.variable in ("batch", "seq")
-    if crossing.value is None or (crossing.value < 1 and not whole):  # no degree is below one
-        always = crossing.hides in ("always", "above")
-        size = crossing.variable if crossing.variable in ("batch", "seq", "chips") else f"{crossing.variable} degree"
-        if not always:
-            could = could.replace("could", "could never")
-        return f"{crossing.term} {could} whatever the {size}{left}"
-    sign = ">" if crossing.hides == "above" else "<"
-    unit = {"batch": " tokens", "seq": " tokens"}.get(crossing.variable, "")
-    here = "" if (crossing.here > crossing.value) == (crossing.hides == "above") else " not"
-    formula = f"{formula_text(crossing.formula)} = " if crossing.formula is not None else ""
-    limit = f"{crossing.term} {could} if {crossing.variable} {sign} {formula}{_size(crossing.value, unit)}{unit}"
-    if crossing.variable == "batch" and crossing.microbatches > 1:  # a batch of fewer or more of them crosses elsewhere
-        limit += (
-            f" ({crossing.value / crossing.microbatches:,.0f} in each of {crossing.microbatches:,.4g} microbatches)"
-        )
-    return f"{limit}; here {_size(crossing.here, unit)}, so {they} could{here}{left}"
+    term, variable, value = crossing.term, crossing.variable, crossing.value
+    left = f"; {stack} leaves {render(exposed_s, 's')} exposed" if exposed_s > 0 else ""
+    in_tokens = variable in ("batch", "seq")
+    hides_above = crossing.hides == "above"
+    # no degree is below one: there the crossover is out of reach
+    if value is None or (value < 1 and not in_tokens):
+        never = "" if hides_above or crossing.hides == "always" else "never "
+        size = variable if in_tokens or variable == "chips" else f"{variable} degree"
+        return f"{term} could {never}hide under compute at datasheet rates whatever the {size}{left}"
+    unit = " tokens" if in_tokens else ""
+    formula = _formula_of(crossing)
+    limit = f"{variable} {'>' if hides_above else '<'} {f'{formula} = ' if formula else ''}{_size(value, unit)}{unit}"
+    if variable == "batch" and crossing.microbatches > 1:  # a batch of fewer or more of them crosses elsewhere
+        limit += f" ({value / crossing.microbatches:,.0f} in each of {crossing.microbatches:,.4g} microbatches)"
+    they = "they" if term.endswith("s") else "it"
+    could = "could" if (crossing.here > value) == hides_above else "could not"
+    here = f"here {_size(crossing.here, unit)}, so {they} {could}"
+    return f"{term} could hide under compute at datasheet rates if {limit}; {here}{left}"
 
 
 def _fitted(formulas: StepFormulas, lines: list[FormulaLine]) -> list[str]:
     """The constants in some formulas that were fitted, with their values and on what."""
     used = {name for line in lines for name in letters_in(line.formula)}
-    fits = {name: sources for name, sources in formulas.letters.fitted.items() if name in used}
-    return [f"{name} = {formulas.letters.values[name]:g}: {'; '.join(sources)}." for name, sources in fits.items()]
+    fitted = {name: origin for name, origin in formulas.letters.fitted.items() if name in used}
+    return [f"{name} = {formulas.letters.values[name]:g}: {'; '.join(origin)}." for name, origin in fitted.items()]
 
 
 def _notes(formulas: StepFormulas, real: Verdict) -> list[str]:
-    needed, limit = float(real.hbm_bytes), formulas.job.slice.chip.visible
-    full = (
-        f"This plan does not fit: it needs {render(needed, 'bytes')} on the fullest chip, which has "
-        f"{render(limit, 'bytes')}."
-    )
-    job, share = formulas.job, formulas.plan.replicas * formulas.plan.microbatch
-    uneven = (
-        f"This plan cannot run: {job.batch} sequences do not divide into {formulas.plan.replicas:,} replicas x "
-        "microbatches of "
-        f"{formulas.plan.microbatch}; what a microbatch sends is counted for {job.batch / share:.3g} of them."
-    )
-    compute = float(real.compute_s)
+    """Whether the plan runs, its bounds and what is expected, what the letters are, and what bounds it."""
+    job, plan, notes = formulas.job, formulas.plan, list[str]()
+    # sequences that all replicas take at once
+    round_ = plan.replicas * plan.microbatch
+    if job.batch % round_:
+        notes.append(
+            f"This plan cannot run: {job.batch} sequences do not divide into {plan.replicas:,} replicas x microbatches "
+            f"of {plan.microbatch}; what a microbatch sends is counted for {job.batch / round_:.3g} of them."
+        )
+    hbm_bytes, limit = float(real.hbm_bytes), job.slice.chip.visible
+    if hbm_bytes > limit:
+        needs = f"it needs {render(hbm_bytes, 'bytes')} on the fullest chip, which has {render(limit, 'bytes')}"
+        notes.append(f"This plan does not fit: {needs}.")
+    compute_s = float(real.compute_s)
     wires = {term: float(value) for term, value in real.wires_s.items() if float(value) > 0}
-    parts = {"compute": compute} | wires
-    overlapped = ", ".join(f"{term} {render(value, 's')}" for term, value in parts.items())
+    overlapped = ", ".join(f"{term} {render(value, 's')}" for term, value in {"compute": compute_s, **wires}.items())
     lower, upper, expected = (render(float(value), "s") for value in (real.lower, real.upper, real.seconds))
-    used = {letter.name for line in formulas.verdict.ledger.lines for letter in expression(line.bound_s).free_symbols}
-    rates = [
-        f"{name} = {render(value, 'FLOP/s' if name.startswith('C') else 'bytes/s')}"
-        for name, value in formulas.letters.values.items()
-        if name[0] in "CW" and name in used
-    ]
-    largest = max(WIRES, key=lambda term: wires.get(term, 0.0))
-    bound = largest if wires.get(largest, 0.0) > compute else "compute"
-    refused: list[str] = []
-    if job.batch % share:
-        refused.append(uneven)
-    if needed > limit:
-        refused.append(full)
-    return [
-        *refused,
+    notes.append(
         f"At datasheet rates the step takes {lower} if everything overlaps ({overlapped}), {upper} if nothing does; "
-        f"expected {expected}.",
-        "B sequences of T tokens a step in microbatches of mb on each replica; D, F, N, K, H, V, E, k are the "
-        "model's dims, "
-        f"L its layers; mesh axes by their names; {', '.join(rates)}.",
-        *_formats(formulas),
-        f"Bound by {bound} at datasheet rates.",
-    ]
+        f"expected {expected}."
+    )
+    used = {letter.name for line in formulas.verdict.ledger.lines for letter in expression(line.bound_s).free_symbols}
+    rates = []
+    for name, value in formulas.letters.values.items():
+        if name[0] in "CW" and name in used:
+            rates.append(f"{name} = {render(value, 'FLOP/s' if name.startswith('C') else 'bytes/s')}")
+    notes.append(
+        "B sequences of T tokens a step in microbatches of mb on each replica; D, F, N, K, H, V, E, k are the model's "
+        f"dims, L its layers; mesh axes by their names; {', '.join(rates)}."
+    )
+    notes += _formats(formulas)
+    largest = max(WIRES, key=lambda term: wires.get(term, 0.0))
+    bound = largest if wires.get(largest, 0.0) > compute_s else "compute"
+    return [*notes, f"Bound by {bound} at datasheet rates."]
 
 
 def _formats(formulas: StepFormulas) -> list[str]:
-    """In how many bytes things travel, as far as something does."""
+    """In how many bytes each kind of tensor travels, as far as something travels."""
     moving = {line.carries for line in formulas.verdict.ledger.lines if float(line.wire_bytes)}
-    state, plan = formulas.job.stack.state, formulas.plan
-    # weights travel in bf16, or where the stack casts them first, in the format that is multiplied
-    weight = min(2.0, dtype_bytes(plan.dtype)) if state.narrow_gathers else 2.0
-    texts: list[str] = []
-    if "activation" in moving:
-        cast = ""
-        if weight < 2 and plan.tensor > 1:
-            cast = f" (gathered over tensor for matmuls in {weight:g})"
-        texts.append(f"activations in {state.activation_bytes:g} bytes{cast}")
-    if "weight" in moving:
-        texts.append(f"weights in {weight:g} bytes")
-    if "gradient" in moving:
-        # gradients of ZeRO 3 are scattered, others reduced
-        texts.append(f"gradients in {state.scatter_bytes if plan.zero == 3 else state.reduce_bytes:g} bytes")
-    if not texts:
+    if not moving:
         return []
-    also = ""
+    state, plan = formulas.job.stack.state, formulas.plan
+    weight_bytes = min(2.0, dtype_bytes(plan.dtype)) if state.narrow_gathers else 2.0
+    formats = []
     if "activation" in moving:
-        also = "; --wire takes another format for activations"
-    return [f"Matmuls in {plan.dtype}. Between chips travel {', '.join(texts)}{also}."]
+        formats.append(f"activations in {state.activation_bytes:g} bytes")
+        if weight_bytes < 2 and plan.tensor > 1:
+            formats[-1] += f" (gathered over tensor for matmuls in {weight_bytes:g})"
+    if "weight" in moving:
+        formats.append(f"weights in {weight_bytes:g} bytes")
+    if "gradient" in moving:
+        # ZeRO-3 scatters gradients, all others sum them
+        gradient_bytes = state.scatter_bytes if plan.zero == 3 else state.reduce_bytes
+        formats.append(f"gradients in {gradient_bytes:g} bytes")
+    if not formats:
+        return []
+    also = "; --wire takes another format for activations" if "activation" in moving else ""
+    return [f"Matmuls in {plan.dtype}. Between chips travel {', '.join(formats)}{also}."]
 
 
 def explained_job(

@@ -6,7 +6,6 @@ which a unit renders a quantity (`{one.step_s:s}`). What is made of the lines of
 class, which the table names too: what a path ends at is called where it is one.
 """
 
-import contextlib
 import functools
 import string
 import tomllib
@@ -18,12 +17,14 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from dragonscale.blocks.amounts import Amount, amount, count, share
 from dragonscale.commands.explain.formulas import LETTER, FormulaLine, letters_in
+from dragonscale.commands.explain.numbers.records import DerivationStep, LineTable, NumberFacts, NumberFormulas, Part
 from dragonscale.errors import unknown
+from dragonscale.physics.provenance import Citation, fact_sources
 from dragonscale.physics.units import UNITS, render
+from dragonscale.plan.letter_meanings import Letter
 from dragonscale.tables import Strict
-from dragonscale.web.amounts import Amount, amount, count, share
-from dragonscale.web.derivations.pieces import Piece, chip_sources, facts, formulas, letter, row, step
 
 
 class RowSpec(Strict, frozen=True, array_like=True):
@@ -103,22 +104,23 @@ def number_tables() -> dict[str, ViewTable]:
     return msgspec.convert(raw, dict[str, ViewTable])
 
 
-def _value(at_path: Any) -> Any:
-    return at_path() if callable(at_path) else at_path
-
-
 class _Template(string.Formatter):
     """Texts in which a unit is a format: `{one.step_s:s}`."""
 
     def get_field(self, field_name: str, args: Any, kwargs: Any) -> Any:
-        at_path, first = super().get_field(field_name, args, kwargs)
-        return _value(at_path), first
+        value, first = super().get_field(field_name, args, kwargs)
+        return _called(value), first
 
     def format_field(self, value: Any, format_spec: str) -> str:
         return render(value, format_spec) if format_spec in UNITS else super().format_field(value, format_spec)
 
 
 _TEMPLATE = _Template()
+
+
+def _called(value: Any) -> Any:
+    """What stands at a path; a method is called."""
+    return value() if callable(value) else value
 
 
 def shown(value: float | str | None, unit: str, why: str = "", text: str = "") -> Amount:
@@ -128,8 +130,10 @@ def shown(value: float | str | None, unit: str, why: str = "", text: str = "") -
         return amount(None, unit, text=value)
     if value is None or text:
         return amount(value, unit, why, text)
-    if unit in ("count", "share"):
-        return (count if unit == "count" else share)(value, why)
+    if unit == "count":
+        return count(value, why)
+    if unit == "share":
+        return share(value, why)
     if unit == "FLOP/byte":
         return amount(value, unit, why, f"{value:,.4g} FLOP/byte")
     return amount(value, "count" if unit == "size" else unit, why)
@@ -137,7 +141,7 @@ def shown(value: float | str | None, unit: str, why: str = "", text: str = "") -
 
 class Numbers:
     """The numbers of one answer. A subclass names its table, gives the objects that paths start from, and for numbers
-    with a part in their id (`term:mlp matmuls`) the object of that part, which is `it`."""
+    with a part in their id (`term:mlp matmuls`) the object of that part, which paths call `it`."""
 
     view: ClassVar[str]
     what: ClassVar[str]
@@ -159,11 +163,11 @@ class Numbers:
         """The object of a part by its name, for each kind of number that has parts."""
         return {}
 
-    def facts(self, number: str) -> Piece:
+    def facts(self, number: str) -> NumberFacts:
         """The half of a derivation that is there at once."""
         return self.derived(number).facts()
 
-    def formula(self, number: str) -> Piece:
+    def formula(self, number: str) -> NumberFormulas:
         """The half that takes algebra."""
         return self.derived(number).formula()
 
@@ -174,13 +178,13 @@ class Numbers:
     def derived(self, number: str) -> "Derived":
         """The row of the table that a number's id names, with the objects it is about."""
         table, parts, key = self.table, self.parts(), self.key(number)
-        kind, parted, rest = key.partition(":")
+        kind, colon, name = key.partition(":")
         if key in table.numbers and key not in parts:
             return Derived(number, table.numbers[key], table.letters, self.names())
-        if kind not in parts or not parted:
-            every = [f"{name}:…" if name in parts else name for name in table.numbers]
-            raise unknown(self.what, number, [number.removesuffix(key) + name for name in every])
-        return Derived(number, table.numbers[kind], table.letters, self.names() | {"it": parts[kind](rest)})
+        if kind in parts and colon:
+            return Derived(number, table.numbers[kind], table.letters, self.names() | {"it": parts[kind](name)})
+        prefix = number.removesuffix(key)
+        raise unknown(self.what, number, [f"{prefix}{name}{':…' * (name in parts)}" for name in table.numbers])
 
 
 @dataclass(frozen=True)
@@ -193,77 +197,101 @@ class Derived:
     names: Mapping[str, Any]
 
     def at(self, path: str) -> Any:
-        """What stands at a path."""
+        """What stands at a path (`one.step_s`)."""
         first, _, rest = path.partition(".")
-        return _value(attrgetter(rest)(self.names[first]) if rest else self.names[first])
+        value = self.names[first]
+        return _called(attrgetter(rest)(value) if rest else value)
 
-    def told(self, text: str, **more: Any) -> str:
-        return _TEMPLATE.vformat(text, (), {**self.names, **more}) if "{" in text else text
+    def filled(self, template: str, **more: Any) -> str:
+        """A template with its values put in."""
+        return _TEMPLATE.vformat(template, (), {**self.names, **more}) if "{" in template else template
 
-    def _shown(self, value: Any, unit: str, why: str, text: str) -> Amount:
-        text = self.told(text, value=value) if value is not None else ""
-        return shown(value if value is None or isinstance(value, str) else float(value), unit, why, text)
-
-    def facts(self) -> Piece:
+    def facts(self) -> NumberFacts:
+        """The number, what it is put together from, how sure it is, and its sources."""
         spec = self.spec
-        number = self._shown(self.at(spec.value), self.told(spec.unit), self.number, spec.text)
-        compared, sources = self.at(spec.compared) if spec.compared else (None, [])
-        rows = self._rows()
-        steps = [step(spec.step, rows, number if spec.total else None, self.told(spec.about))] if rows else []
-        steps += self.at(spec.tables) if spec.tables else []
-        return facts(
-            self.told(spec.title),
-            self.told(spec.sentence),
+        number = self._amount(self.at(spec.value), self.filled(spec.unit), self.number, spec.text)
+        steps: list[DerivationStep | LineTable] = []
+        if rows := self._rows():
+            steps.append(DerivationStep(spec.step, rows, number if spec.total else None, self.filled(spec.about)))
+        if spec.tables:
+            steps += self.at(spec.tables)
+        compared = self.at(spec.compared) if spec.compared else None
+        sources = [*(compared.sources if compared else ()), *self._sources()]
+        return NumberFacts(
+            self.filled(spec.title),
+            self.filled(spec.sentence),
             number,
             steps=steps,
             compared=compared,
             error=self.at(spec.error) if spec.error else "",
-            sources=[*sources, *self._sources()],
+            sources=list(dict.fromkeys(sources)),  # a source that two facts cite is listed once
             docs=self.at(spec.docs) if isinstance(spec.docs, str) else spec.docs,
             more=spec.more,
         )
 
-    def _rows(self) -> list[Piece]:
+    def _amount(self, value: Any, unit: str, why: str, text: str) -> Amount:
+        if value is None or isinstance(value, str):
+            return shown(value, unit, why)
+        return shown(float(value), unit, why, self.filled(text, value=value))
+
+    def _rows(self) -> list[Part]:
+        """The parts that are named in the table, or that a method gives."""
         if isinstance(self.spec.rows, str):
             return self.at(self.spec.rows)
-        values = [(one, self._row_value(one.value)) for one in self.spec.rows]
-        return [
-            row(one.name, self._shown(value, one.unit, self.told(one.why), one.text), self.told(one.note))
-            for one, value in values
-            if not (self.spec.known and value is None)
-        ]
+        rows = []
+        for part in self.spec.rows:
+            value = self._part_value(part.value)
+            if value is not None or not self.spec.known:
+                number = self._amount(value, part.unit, self.filled(part.why), part.text)
+                rows.append(Part(part.name, number, self.filled(part.note)))
+        return rows
 
-    def _row_value(self, path: str) -> Any:
-        """Of records of several kinds, some have no such field."""
-        with contextlib.suppress(AttributeError) if self.spec.known else contextlib.nullcontext():
+    def _part_value(self, path: str) -> Any:
+        """What stands at the path of a part; None where records of several kinds share a row and this one has no such
+        field."""
+        try:
             return self.at(path)
-        return None
+        except AttributeError:
+            if self.spec.known:
+                return None
+            raise
 
-    def _sources(self) -> list[Piece]:
+    def _sources(self) -> list[Citation]:
         """The sources of the chip's facts, then the number's own."""
-        paths, own = (self.at(it) if isinstance(it, str) else it for it in (self.spec.chip, self.spec.sources))
-        of_chip = chip_sources(self.at("of.chip"), map(self.told, paths)) if paths else []
-        return [*of_chip, *({"text": self.told(text), "url": ""} if isinstance(text, str) else text for text in own)]
+        paths = self.at(self.spec.chip) if isinstance(self.spec.chip, str) and self.spec.chip else self.spec.chip
+        sources = fact_sources(self.at("of.chip"), map(self.filled, paths)) if paths else []
+        named = self.at(self.spec.sources) if isinstance(self.spec.sources, str) else self.spec.sources
+        for source in named:
+            sources.append(Citation(self.filled(source)) if isinstance(source, str) else source)
+        return sources
 
-    def formula(self) -> Piece:
-        if self.spec.lettered:
-            return self.at(self.spec.lettered)
-        values = [(one, self.at(one.value)) for one in self.spec.formulas]
-        lines = [self._line(one, float(value)) for one, value in values if value is not None]
-        notes = [*map(self.told, self.spec.notes)]
-        notes += [self.spec.otherwise] if self.spec.otherwise and not lines else []
-        used = [name for line in lines for name in letters_in(line.formula)]
-        return formulas(lines, (self._letter(name) for name in dict.fromkeys(used)), notes=notes)
+    def formula(self) -> NumberFormulas:
+        """The formulas of the table with the numbers put in, or those of the ledger that `lettered` names."""
+        spec = self.spec
+        if spec.lettered:
+            return self.at(spec.lettered)
+        lines = []
+        for formula in spec.formulas:
+            value = self.at(formula.value)
+            if value is not None:
+                lines.append(self._line(formula, float(value)))
+        notes = [*map(self.filled, spec.notes)]
+        if spec.otherwise and not lines:
+            notes.append(spec.otherwise)
+        # each letter once, in the order in which the formulas use them
+        used = dict.fromkeys(name for line in lines for name in letters_in(line.formula))
+        return NumberFormulas(lines, [self._letter(name) for name in used], notes=notes)
 
     def _line(self, spec: FormulaSpec, value: float) -> FormulaLine:
         """The formula, and the same with its letters' numbers in."""
-        known = {name: self.at(self.letters[name].value) for name in letters_in(spec.formula)}
-        numbers = {name: f"{float(number):.6g}" for name, number in known.items()}
-        put_in = LETTER.sub(lambda name: numbers.get(name[0], name[0]), spec.formula)
-        text = self.told(spec.text) or (f"{value:,.4g}" if spec.unit == "count" else render(value, spec.unit, 4))
+        values = {name: f"{float(self.at(self.letters[name].value)):.6g}" for name in letters_in(spec.formula)}
+        put_in = LETTER.sub(lambda name: values.get(name[0], name[0]), spec.formula)
+        text = self.filled(spec.text)
+        if not text:
+            text = f"{value:,.4g}" if spec.unit == "count" else render(value, spec.unit, 4)
         return FormulaLine(spec.name, spec.formula, put_in, text, value, spec.unit)
 
-    def _letter(self, name: str) -> Piece:
+    def _letter(self, name: str) -> Letter:
         spec = self.letters[name]
         value = float(self.at(spec.value))
-        return letter(name, render(value, spec.unit) if spec.unit else f"{value:,.6g}", spec.what, spec.origin)
+        return Letter(name, render(value, spec.unit) if spec.unit else f"{value:,.6g}", spec.what, spec.origin)

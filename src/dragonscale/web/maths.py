@@ -33,23 +33,23 @@ def math_tree(text: str) -> Tree | None:
         return None
     try:
         reader = FormulaReader(_tokens(text))
-        found = reader.equality()
+        tree = reader.equality()
         reader.end()
     except (_Unread, RecursionError):
         return None
-    return found if found[0] == "mrow" else ["mrow", found]
+    return tree if tree[0] == "mrow" else ["mrow", tree]
 
 
 def _tokens(text: str) -> list[tuple[str, str]]:
-    found, place = [], 0
-    while place < len(text.rstrip()):
-        match = _TOKEN.match(text, place)
+    tokens, position = [], 0
+    while position < len(text.rstrip()):
+        match = _TOKEN.match(text, position)
         if match is None:
             raise _Unread
         kinds = zip(("number", "name", "quoted", "sign"), match.groups(), strict=True)
-        found.append(next((kind, one) for kind, one in kinds if one is not None))
-        place = match.end()
-    return found
+        tokens.append(next((kind, text) for kind, text in kinds if text is not None))
+        position = match.end()
+    return tokens
 
 
 class FormulaReader:
