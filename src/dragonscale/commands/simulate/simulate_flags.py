@@ -45,28 +45,28 @@ def check_flags(question: SimulateQuestion, prefill: bool = False) -> None:
 
 def _check_unused(question: SimulateQuestion, prefill: bool) -> None:
     """Refuse flags that the others leave without a meaning."""
-    given = {name for name, default in _DEFAULTS.items() if getattr(question, name) != default}
+    changed = {name for name, default in _DEFAULTS.items() if getattr(question, name) != default}
     has_prefill = question.prefill_on or prefill
     for name, (flag, value) in _NEEDED_VALUE.items():
-        if name in given and getattr(question, flag) != value:
+        if name in changed and getattr(question, flag) != value:
             raise InputError(f"{_flag(name)} is for {_flag(flag)} {value}; leave it out, or add that.")
-    if "speed" in given and not question.trace:
+    if "speed" in changed and not question.trace:
         raise InputError("--speed is how fast a --trace is replayed; leave it out, or give a trace.")
     for name in ("prefill_replicas", "prefill_autoscale"):
-        if name in given and not has_prefill:
+        if name in changed and not has_prefill:
             raise InputError(f"{_flag(name)} needs --prefill-on, the slice of one prefill replica.")
-    if "arrivals" in given and question.clients is not None:
+    if "arrivals" in changed and question.clients is not None:
         raise InputError("--clients send their next request when they have their output; leave --arrivals out.")
     if question.arrivals == "at-once" and question.rate:
         raise InputError("--arrivals at-once has all requests come at the start; leave --rate out.")
     if question.trace:
         flags = ("prompt", "output", "lengths", "prefixes", "arrivals")
-        _refuse(given, flags, "A trace says what its requests are like")
+        _refuse(changed, flags, "A trace says what its requests are like")
     if has_classes(question):
         flags = ("clients", "trace", "arrivals")
         if not question.use_case:  # whose own numbers these flags change
             flags += CLASS_FLAGS
-        _refuse(given, flags, "Classes of traffic each say what comes and what it must get")
+        _refuse(changed, flags, "Classes of traffic each say what comes and what it must get")
     if question.deadline and question.arrivals != "at-once":
         raise InputError("--deadline is for requests that come at once; add --arrivals at-once, or give --e2e p99:8h.")
     if question.images and question.trace:
@@ -75,10 +75,10 @@ def _check_unused(question: SimulateQuestion, prefill: bool) -> None:
         raise InputError("--users are those of a use case; add --use-case chat.")
 
 
-def _refuse(given: Collection[str], flags: Sequence[str], why: str) -> None:
+def _refuse(changed: Collection[str], flags: Sequence[str], why: str) -> None:
     """Refuse the first of some flags that is given."""
     for name in flags:
-        if name in given:
+        if name in changed:
             raise InputError(f"{why}; leave {_flag(name)} out.")
 
 

@@ -78,9 +78,11 @@ def read_question(question: SimulateQuestion) -> SimulateAsked:
     main = _pool(question, deployment, traffic.longest)
     recorded: tuple[str, ...] = ()
     if traffic.recorded_kv_tokens and deployment.engine.name == RECORDING_ENGINE:
+        # a trace of our own server: its times lie behind the tokenizer, and it says what the cache held
         traffic = replace(traffic, behind_server=True)
         if original.memory_fraction is None:
             main, recorded = _as_recorded(main, traffic.recorded_kv_tokens)
+    # classes of traffic that other pools name do not come to the main one
     main, others = _split_classes(question, main, traffic)
     failures, faults = read_failures(question.fail)
     job = FleetJob(

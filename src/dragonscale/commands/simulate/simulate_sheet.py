@@ -197,8 +197,8 @@ def capacity_text(report: SimulateReport, capacity: CapacityReport) -> str:
     """What was found by running: the largest rate, and what the asked rate takes."""
     has_targets = report.meets_slo is not None
     goal = "targets met" if has_targets else "no growing queue"
-    most = report.fleet[0].most_replicas  # which are not there from the beginning
-    up = f" once all {most} replicas are up" if most else ""
+    max_replicas = report.fleet[0].most_replicas  # which are not there from the beginning
+    up = f" once all {max_replicas} replicas are up" if max_replicas else ""
     text = f"{capacity.requests_per_s:.3g} requests/s at most{up}{_speed(report, capacity)} ({goal})"
     if has_targets:
         text += f", {capacity.goodput_requests_per_s:.3g}/s meet every target themselves"
@@ -285,7 +285,9 @@ def classes_table(report: SimulateReport) -> Grid:
         "queue": lambda row: render(row.waited["queue_s"], "s"),
         "prefill": lambda row: render(row.waited["prefill_s"], "s"),
     }
-    without = [] if any(row.earned_usd_per_h for row in report.classes) else ["earns $/h"]
+    without: list[str] = []
+    if not any(row.earned_usd_per_h for row in report.classes):
+        without.append("earns $/h")
     return grids.grid("simulate-classes", report.classes, own=columns, without=without)
 
 
@@ -321,8 +323,11 @@ def fleet_table(report: SimulateReport) -> Grid:
         "TTFT": (lambda row: use[row.name].ttft_s or None, "s"),
         "TPOT": (lambda row: use[row.name].tpot_s or None, "s"),
     }
-    without = [] if any(row.takes for row in report.fleet) else ["takes"]
-    without += [] if len(report.fleet) > 1 else ["KV full", "batch", "TTFT", "TPOT"]
+    without: list[str] = []
+    if not any(row.takes for row in report.fleet):
+        without.append("takes")
+    if len(report.fleet) == 1:  # what all replicas reached stands above the table
+        without += ["KV full", "batch", "TTFT", "TPOT"]
     return grids.grid("simulate-fleet", report.fleet, own=columns, without=without)
 
 
