@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dragonscale.commands.advised import Advice
-from dragonscale.commands.prices import price_rows
 from dragonscale.commands.serve.advice import advice
 from dragonscale.commands.serve.bands import expected_error, kind_of
 from dragonscale.commands.serve.better import better_than
@@ -20,12 +19,12 @@ from dragonscale.commands.serve.recommended_reason import CHEAPER, recommended_r
 from dragonscale.commands.serve.remedies import left_out, missed
 from dragonscale.commands.serve.serve_question import ServeAsked
 from dragonscale.commands.serve.serve_records import ConfigReport, ServeReport, ServeRequest
-from dragonscale.commands.serve.start_check import StartCheck, start_check
 from dragonscale.commands.serve.unfit import unfit
 from dragonscale.commands.serve.variant_records import FrontierPoint
 from dragonscale.commands.serve.variants import disaggregation_report, prefix_report, speculation_report
 from dragonscale.errors import InputError
 from dragonscale.models.transformer import count_parameters
+from dragonscale.physics.hardware.price_rows import price_rows
 from dragonscale.physics.hardware.prices import unpriced
 from dragonscale.serving.advice.pools import search_pools
 from dragonscale.serving.advice.refusals import Possible, possible
@@ -37,6 +36,7 @@ from dragonscale.serving.advice.search import (
     ranked_by_format,
     search,
 )
+from dragonscale.serving.advice.start_check import StartCheck, start_check
 from dragonscale.serving.engine.plan import ServingPlan
 from dragonscale.serving.space.bands import ServedKind, is_moe
 from dragonscale.serving.space.disaggregation import PooledConfig

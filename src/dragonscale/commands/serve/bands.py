@@ -8,7 +8,7 @@ from dragonscale.commands.serve.variant_records import ExpectedError
 from dragonscale.serving.advice.job import ServingJob
 from dragonscale.serving.space.bands import MEASURES, ServedBand, ServedKind, band_of, fitted_kernels, is_moe
 from dragonscale.serving.space.frontier import Config
-from dragonscale.training.search.bands import kind_name
+from dragonscale.training.search.error_bands import kind_name
 
 # The measures whose bands an answer shows.
 SHOWN = {"tpot": "TPOT", "ttft": "TTFT", "tokens": "tokens/s"}

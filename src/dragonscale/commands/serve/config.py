@@ -16,9 +16,9 @@ from dragonscale.serving.advice.job import ServingJob
 from dragonscale.serving.advice.search import at_batches, is_narrower
 from dragonscale.serving.iteration.deployment import Deployment
 from dragonscale.serving.space.disaggregation import PooledConfig
+from dragonscale.serving.space.fleet_cost import FleetCost, config_cost
 from dragonscale.serving.space.frontier import Config
 from dragonscale.serving.space.ranking import loaded, replicas_for
-from dragonscale.serving.steady.economics import usd_per_million
 from dragonscale.serving.steady.targets import LATENCIES
 
 # Batches that are judged around the one that a fleet has at its rate, as fractions of it.
@@ -125,12 +125,17 @@ def _add_idle(row: ConfigReport, config: PooledConfig) -> None:
 def _add_fleet(row: ConfigReport, job: ServingJob, config: Config, rate: float) -> None:
     """Add the replicas that serve a rate, in whole slices and rented one by one, with their chips and dollars."""
     replicas = replicas_for(config, job.ask)
-    row.replicas = replicas
+    set_fleet(row, replicas, config_cost(config, replicas), tokens_per_s=rate * job.ask.output)
     row.enough_replicas = replicas_for(config, replace(job.ask, rented=()))
-    row.fleet_chips = replicas * config.chips
-    if config.usd_per_h is not None:
-        row.fleet_usd_per_h = replicas * config.usd_per_h
-        row.fleet_usd_per_mtok = float(usd_per_million(rate * job.ask.output, 1, row.fleet_usd_per_h))
+
+
+def set_fleet(row: ConfigReport, replicas: int, cost: FleetCost, tokens_per_s: float) -> None:
+    """Set the replicas that serve a rate, with their chips and dollars. `tokens_per_s` are the output tokens of all
+    requests at that rate."""
+    row.replicas = replicas
+    row.fleet_chips = round(cost.chips)
+    row.fleet_usd_per_h = cost.usd_per_h
+    row.fleet_usd_per_mtok = cost.usd_per_mtok(tokens_per_s)
 
 
 def fleet_times(job: ServingJob, config: Config, configs: Sequence[Config], replicas: int) -> tuple[float, float]:

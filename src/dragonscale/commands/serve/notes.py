@@ -7,10 +7,10 @@ from dragonscale.commands.serve.advice import margin_advice
 from dragonscale.commands.serve.format_notes import forced_notes, format_notes
 from dragonscale.commands.serve.serve_question import ServeAsked
 from dragonscale.commands.serve.serve_records import ServeReport
-from dragonscale.commands.serve.start_check import StartCheck
 from dragonscale.physics.units import render
 from dragonscale.serving.advice.bills import deployed
 from dragonscale.serving.advice.search import RankedByFormat, at_batches, is_narrower
+from dragonscale.serving.advice.start_check import StartCheck
 from dragonscale.serving.iteration.timed_shapes import untimed_experts
 from dragonscale.serving.space.disaggregation import PooledConfig
 from dragonscale.serving.space.frontier import Config
