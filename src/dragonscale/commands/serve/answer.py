@@ -67,19 +67,20 @@ def answer(
     if job.plan is not None:
         _check_given(job, job.plan)
 
+    # what no engine runs, and what an engine refuses when it starts
     allowed = possible(job)
     job = replace(job, targets=allowed.targets)
     if allowed.is_nothing:
         report = _empty_report(job, 0, time.perf_counter() - began)
         report.notes = refused_notes(job, allowed, is_nothing=True)
         return report
-
     started = start_check(job)
     if started is not None and started.refusal and not job.force:
         report = _empty_report(job, 0, time.perf_counter() - began, started)
         report.notes, report.advice = [started.refusal], started.remedy
         return report
 
+    # everything that fits: replicas that do both, and pools for prefill and decode
     paced = paced_search(job, progress)
     configs = paced.configs
     job = replace(job, ask=replace(job.ask, tpot=paced.tpot))
@@ -92,46 +93,28 @@ def answer(
         report.notes += refused_notes(job, allowed, is_nothing=False)
         return report
 
+    # the best of it, confirmed by running them
     choice = _choose(job, [*configs, *fleets], confirm)
     budget = _with_smaller_budget(job, choice)
     if budget is not None:
         job, configs, choice = budget.job, budget.configs, budget.choice
         report.came_from(job, [])
-    rows: Rows = []
-    for config in (*choice.ranked.native, *choice.ranked.narrower):
-        rows.append((config, config_report(job, config, full=True)))
-    if job.ask.rate is not None:
-        # what requests wait for where replicas are loaded by the rate alone
-        for config, row in rows:
-            row.fleet_ttft_s, row.fleet_tpot_s = fleet_times(job, config, configs, row.replicas or 1)
-
-    # what runs say of the rows
-    run_notes: list[str] = []
-    ranked = choice.ranked
-    if choice.runs:
-        report.simulated = choice.runs[0].run
-        run_notes = as_run(job, rows, choice.runs)
-    elif confirm:
-        run_notes = [LONG.format(rows[0][0].batch)]
-    for _, row in rows:
-        if row.simulated and job.goals:  # replicas rented one by one would be run too, which may take more of them
-            row.enough_replicas = None
+    rows = _rows(job, choice, configs)
+    run_notes = _add_runs(report, job, rows, choice)
     if job.question.max_rate:
-        sustained = max_rates(job, rows, progress)
-        rows = _by_held_rate(rows, sustained)
-        report.max_rates = [finalist.rate for finalist in sustained]
-        for finalist in sustained:
-            if finalist.run is not None and finalist.row is rows[0][1]:
-                report.simulated = finalist.run
-        same_formats = [config for config, row in rows if row.quantized == rows[0][1].quantized]
-        ranked = RankedByFormat(same_formats, ranked.narrower)
-
+        rows = _add_max_rates(report, job, rows, progress)
     _add_rows(report, job, rows, [*configs, *fleets])
     if brief:
         report.notes = brief_notes(job, report, confirm, configs)
         return report
+
+    # what bounds it, what would help, and other ways to serve
+    same_formats = [config for config, row in rows if row.quantized == rows[0][1].quantized]
+    ranked = RankedByFormat(same_formats, choice.ranked.narrower)
     results = _Results(configs, fleets, ranked, choice.runs, allowed, started)
-    _add_advice(report, job, results, run_notes, budget.note if budget is not None else "")
+    _add_advice(report, job, results, run_notes)
+    if budget is not None:
+        report.notes.append(budget.note)
     if job.plan is not None and job.against_best:
         better = better_than(job, job.plan, report.configs[0], progress)
         if better is not None:
@@ -206,10 +189,11 @@ def _request(job: ServeAsked, best: Sequence[Config] = ()) -> ServeRequest:
 
 @dataclass(frozen=True)
 class _Choice:
-    """The best configurations, and the runs that confirm them."""
+    """The best configurations, and the runs that confirm them; where there are none, why."""
 
     ranked: RankedByFormat
     runs: list[Confirmed]
+    why_not_run: str = ""
 
 
 def _choose(job: ServeAsked, configs: Sequence[Config], by_running: bool) -> _Choice:
@@ -230,7 +214,10 @@ def _choose(job: ServeAsked, configs: Sequence[Config], by_running: bool) -> _Ch
             runs = more_runs
     if runs:
         best = in_order(best, runs)
-    return _Choice(replace(ranked, native=best), runs)
+    why_not_run = ""
+    if by_running and not runs:
+        why_not_run = LONG.format(best[0].batch)
+    return _Choice(replace(ranked, native=best), runs, why_not_run)
 
 
 def _quicker(job: ServeAsked, runs: Sequence[Confirmed]) -> list[Config]:
@@ -291,6 +278,41 @@ def _with_smaller_budget(job: ServeAsked, choice: _Choice) -> _BudgetChoice | No
     return better
 
 
+def _rows(job: ServeAsked, choice: _Choice, configs: Sequence[Config]) -> Rows:
+    """The best configurations and those in narrower formats as rows; with a rate also the times of their fleets."""
+    rows: Rows = []
+    for config in (*choice.ranked.native, *choice.ranked.narrower):
+        row = config_report(job, config, full=True)
+        if job.ask.rate is not None:
+            # what requests wait for where replicas are loaded by the rate alone
+            row.fleet_ttft_s, row.fleet_tpot_s = fleet_times(job, config, configs, row.replicas or 1)
+        rows.append((config, row))
+    return rows
+
+
+def _add_runs(report: ServeReport, job: ServeAsked, rows: Rows, choice: _Choice) -> list[str]:
+    """Put runs into the rows that they confirm; what they say of the first, or why there are none."""
+    if not choice.runs:
+        return [choice.why_not_run]
+    report.simulated = choice.runs[0].run
+    notes = as_run(job, rows, choice.runs)
+    for _, row in rows:
+        if row.simulated and job.goals:  # replicas rented one by one would be run too, which may take more of them
+            row.enough_replicas = None
+    return notes
+
+
+def _add_max_rates(report: ServeReport, job: ServeAsked, rows: Rows, progress: Progress | None) -> Rows:
+    """Add the largest rates that replicas hold; the rows in the order of the fleets that these take."""
+    sustained = max_rates(job, rows, progress)
+    rows = _by_held_rate(rows, sustained)
+    report.max_rates = [finalist.rate for finalist in sustained]
+    for finalist in sustained:
+        if finalist.run is not None and finalist.row is rows[0][1]:
+            report.simulated = finalist.run
+    return rows
+
+
 def _by_held_rate(rows: Rows, sustained: Sequence[SustainedRow]) -> Rows:
     """The configuration first whose fleet for the rate costs least, of those in the formats of the first."""
     first = rows[0][1]
@@ -349,9 +371,7 @@ class _Results:
     started: StartCheck | None
 
 
-def _add_advice(
-    report: ServeReport, job: ServeAsked, results: _Results, run_notes: list[str], budget_note: str
-) -> None:
+def _add_advice(report: ServeReport, job: ServeAsked, results: _Results, run_notes: list[str]) -> None:
     """Add other ways to serve, what would help, and notes."""
     first, configs = report.configs[0], results.configs
     best = first.config
@@ -371,7 +391,6 @@ def _add_advice(
     report.notes.append(unpriced([chip for chip, _ in job.targets], kind=job.question.pricing))
     report.notes += refused_notes(job, results.allowed, is_nothing=False)
     _add_notes(report, answer_notes(job, report, [*configs, *results.fleets], results.ranked, results.started))
-    report.notes.append(budget_note)
     report.notes = [note for note in report.notes if note]
 
     # advice about the means that the run of the best says to aim at
