@@ -1,6 +1,7 @@
 """What joins chips, in words: links one way and both, switches and their ports, hosts; and what a peak gives."""
 
 from dragonscale.errors import InputError
+from dragonscale.physics.collectives.profile_file import choose, is_measured, load_tier
 from dragonscale.physics.hardware import Chip, Torus
 from dragonscale.physics.hardware.fat_tree import TreeSwitch, node_switch
 from dragonscale.physics.kernels.matmul import matmul_seconds
@@ -40,7 +41,8 @@ SIDE = 8192
 
 
 def achievable(chip: Chip) -> str:
-    """The part of the peak that a large matmul is expected to reach; empty for kinds of chips without a profile."""
+    """The fractions of the peak that a large matmul, and of the links that collectives are expected to reach, and the
+    profiles that say so; empty for kinds of chips without a kernel profile."""
     try:
         profile = kernel_profile_for(chip)
     except InputError:
@@ -53,8 +55,19 @@ def achievable(chip: Chip) -> str:
         measured = "not measured on it"
     return (
         f"{part:.0%} of the bf16 peak in a matmul of {SIDE:,} a side (kernel profile {profile.name}, {measured}); "
-        "by the book's rule of thumb 80 to 85% on GPUs, 95% on TPUs"
+        f"by the book's rule of thumb 80 to 85% on GPUs, 95% on TPUs; {_collectives_reach(chip)}"
     )
+
+
+def _collectives_reach(chip: Chip) -> str:
+    """The fraction of its links' bandwidth that long collectives of a chip reach, and the network profile that says
+    so."""
+    kind = "torus" if isinstance(chip.network, Torus) else "domain"
+    tier = load_tier(choose(kind, chip.kin))
+    reached = f"{float(tier.paths['ring'].fraction):.0%} of its links in long collectives (network profile {tier.name}"
+    if is_measured(kind, chip):
+        return f"{reached})"
+    return f"{reached}, not measured on it)"
 
 
 def host_text(chip: Chip) -> str:

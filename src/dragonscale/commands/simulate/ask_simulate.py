@@ -137,7 +137,9 @@ def run_simulation(
         capacity = find_capacity(job, result, load, searching)
     elif job.deadline_s and asked.question.max_rate is not False:
         capacity = find_by_deadline(job, result)
-    return _report(asked, result, load, capacity).came_of(result), result
+    report = _report(asked, result, load, capacity)
+    report.result = result
+    return report, result
 
 
 def _wants_capacity(asked: SimulateAsked, result: SimulationResult, load: Backlog) -> bool:
@@ -371,7 +373,9 @@ def _analytic(asked: SimulateAsked, result: SimulationResult) -> records.Analyti
 def _sheet(report: records.SimulateReport, detail: bool) -> Sheet:
     command, why = next_command(report)
     sheet = simulate_sheet(report, detail)
-    return Sheet((*sheet.blocks, NextStep(command, why))) if command else sheet
+    if command:
+        sheet = Sheet((*sheet.blocks, NextStep(command, why)))
+    return sheet
 
 
 bind(records.SimulateReport, Face(_sheet, draw, timeline=save_run))

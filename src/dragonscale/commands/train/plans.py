@@ -50,7 +50,7 @@ from dragonscale.training.search.allowed_space import (
     ruling_out,
     settlements,
 )
-from dragonscale.training.search.bands import job_band, job_error
+from dragonscale.training.search.error_bands import job_band, job_error
 from dragonscale.training.search.headroom import headroom_text, leaves_room
 from dragonscale.training.search.legal import illegal, unrunnable
 from dragonscale.training.search.production_runs import in_production

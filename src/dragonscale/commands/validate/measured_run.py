@@ -45,7 +45,7 @@ from dragonscale.serving.space.bands import ServedBand, ServedKind, band_of, is_
 from dragonscale.simulation.fleet_sizing.simulated_run import Latency
 from dragonscale.training.cost.evaluation import Job, judge_one
 from dragonscale.training.plan.plan import Plan, short_plan
-from dragonscale.training.search.bands import kind_name
+from dragonscale.training.search.error_bands import kind_name
 
 
 def ask_trained(question: TrainingScoreQuestion, text: LogText, listener: Listener) -> RunScore:
