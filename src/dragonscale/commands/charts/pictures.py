@@ -40,15 +40,12 @@ def draw_chips(report: ChipReport | ChipsReport, kind: str) -> Chart:
     if not chips:
         raise nothing_to_draw("no chip is named")
     if kind == "roofs":
-        if len(chips) == 1:
-            return _formats_chart(chips[0])
-        return _roofs_chart(chips)
+        return _formats_chart(chips[0]) if len(chips) == 1 else _roofs_chart(chips)
     title, field, dimension, role = _CHIP_BARS[kind]
-    whose = f"{len(chips)} chips" if len(chips) > 1 else chips[0].title
     rows = [Bar(chip.title, getattr(chip, field), role) for chip in chips]
-    return charts.bars(
-        rows, f"{title} of {whose}", "TPUs first, then by date of release" if len(chips) > 1 else "", dimension
-    )
+    if len(chips) == 1:
+        return charts.bars(rows, f"{title} of {chips[0].title}", "", dimension)
+    return charts.bars(rows, f"{title} of {len(chips)} chips", "TPUs first, then by date of release", dimension)
 
 
 def roofs_by_peak(peaks: Iterable[tuple[str, float]], bandwidth: float) -> list[Roof]:
@@ -72,28 +69,28 @@ def _formats_chart(chip: ChipReport) -> Chart:
 def _roofs_chart(chips: Sequence[ChipReport]) -> Chart:
     """bf16 over HBM of several chips, those that could not be told apart as one roof; of many, those that are rented
     and scale beyond PCIe."""
-    groups: list[list[ChipReport]] = []
     if len(chips) > MOST:
-        few = [chip for chip in chips if chip.price_usd_per_h and _scales(chip)]
-    else:
-        few = chips
-    for chip in sorted(few, key=lambda chip: (-chip.bf16_flops_per_s, -chip.hbm_bytes_per_s)):
+        chips = [chip for chip in chips if chip.price_usd_per_h and _scales(chip)]
+    # chips whose roofs could not be told apart, each group by its fastest chip
+    groups: list[list[ChipReport]] = []
+    for chip in sorted(chips, key=lambda chip: (-chip.bf16_flops_per_s, -chip.hbm_bytes_per_s)):
         alike = next((group for group in groups if _alike(group[0], chip)), None)
-        groups.append([chip]) if alike is None else alike.append(chip)
+        if alike is None:
+            groups.append([chip])
+        else:
+            alike.append(chip)
     newest = sorted(groups, key=lambda group: max(chip.released for chip in group))[-MOST:]
-    roofs = [
-        Roof(
-            ", ".join(chip.name for chip in group[:3]) + (f" and {len(group) - 3} more" if len(group) > 3 else ""),
-            group[0].bf16_flops_per_s,
-            group[0].hbm_bytes_per_s,
-            f"{_span(group, 'bf16_flops_per_s', 'FLOP/s')}, {_span(group, 'hbm_bytes_per_s', 'bytes/s')}",
-        )
-        for group in groups
-        if group in newest
-    ]
-    subtitle = "datasheet rates; a line is that of its first chip" + (
-        f"; the {MOST} newest lines" if len(groups) > MOST else ""
-    )
+    roofs: list[Roof] = []
+    for group in groups:
+        if group in newest:
+            name = ", ".join(chip.name for chip in group[:3])
+            if len(group) > 3:
+                name += f" and {len(group) - 3} more"
+            rates = f"{_span(group, 'bf16_flops_per_s', 'FLOP/s')}, {_span(group, 'hbm_bytes_per_s', 'bytes/s')}"
+            roofs.append(Roof(name, group[0].bf16_flops_per_s, group[0].hbm_bytes_per_s, rates))
+    subtitle = "datasheet rates; a line is that of its first chip"
+    if len(groups) > MOST:
+        subtitle += f"; the {MOST} newest lines"
     return charts.roofline_chart(roofs, [], "Roofs of chips, bf16 over HBM", subtitle)
 
 

@@ -50,30 +50,26 @@ def save_page(report: ProfileReport, path: str) -> str | None:
     """Write the page to a file; what it shows."""
     step = shown_step(report.analysis)
     write_file(path, page(report, step), "The page")
-    if step:
-        return f", its timeline is of step {step.number}"
-    return None
+    return f", its timeline is of step {step.number}" if step else None
 
 
 def page(report: ProfileReport, step: ShownStep | None) -> str:
     """The whole page."""
     ops = [_op(report, op) for op in report.analysis.totals.ran[:MOST_OPS].tolist()]
     points = _points(report, ops)
-    if report.chip:
-        chip = f" The line is what {escape(report.chip)} can do at best."
-    else:
-        chip = ""
-    listed = _table("ops", ops, ' id="ops"')
-    sections = {
-        "Where a step goes": _parts(report) + _savings(report),
-        f"Timeline of step {step.number}" if step else "": _timeline(step) if step else "",
-        "Ops under the roofline": _markup("roof", chip=chip) if points else "",
+    sections = {"Where a step goes": _parts(report) + _savings(report)}
+    if step:
+        sections[f"Timeline of step {step.number}"] = _timeline(step)
+    if points:
+        chip = f" The line is what {escape(report.chip)} can do at best." if report.chip else ""
+        sections["Ops under the roofline"] = _markup("roof", chip=chip)
+    sections |= {
         "Parts of the model": _table("groups", report.groups),
         "Beside the plan": _table("beside", report.beside),
         "Communication": _table("communication", report.communication),
         "Idle": _table("gaps", report.gaps),
         "Memory": "".join(_memory(each) for each in report.memory if each.series),
-        "Ops": _markup("find") + listed if listed else "",
+        "Ops": _markup("find") + _table("ops", ops, ' id="ops"') if ops else "",
         "What could not be told": "".join(f"<p>{escape(text)}</p>" for text in (*report.unknown, *report.notes)),
     }
     filled = [(head, body) for head, body in sections.items() if body]
@@ -166,25 +162,25 @@ def _drawn(
 ) -> dict[str, Any]:
     """Ops by number, tracks, points, the chip's roof."""
     analysis = report.analysis
-    shown = set()
-    if step:
-        shown = {slice_.op for slice_ in step.slices if slice_.op >= 0}
     listed = {op["op"]: op for op in ops}
+    shown = {point["op"] for point in points}
     tracks: dict[str, list[Any]] = {}
     for slice_ in (*step.own, *step.slices) if step else ():
-        name = slice_.name or analysis.recording.ops[slice_.op].name
         if slice_.op >= 0:
+            shown.add(slice_.op)
             colour = _colour_of(analysis.roles[slice_.op].kind)
-        else:
+        else:  # on a track of the analysis
             colour = _colour_of_word(slice_)
+        name = slice_.name or analysis.recording.ops[slice_.op].name
+        # start and length in seconds, to the nanosecond
         drawn = [round(slice_.start_s, 9), round(slice_.seconds, 9), slice_.op, name[:120], colour]
         tracks.setdefault(slice_.track, []).append(drawn)
     for slices in tracks.values():
-        slices.sort(key=lambda each: (each[0], -each[1]))
+        slices.sort(key=lambda drawn: (drawn[0], -drawn[1]))
     return {
         "seconds": step.seconds if step else 0.0,
         "tracks": list(tracks.items()),
-        "ops": {op: listed.get(op) or _op(report, op) for op in sorted(shown | {each["op"] for each in points})},
+        "ops": {op: listed.get(op) or _op(report, op) for op in sorted(shown)},
         "points": points,
         "chip": report.chip,
         "peak": analysis.roof.peak(analysis.dtype),

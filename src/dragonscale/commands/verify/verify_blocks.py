@@ -76,9 +76,7 @@ def _reasons(report: VerifyReport) -> Facts | None:
     """Why numbers differ, where that is known."""
     rows = [*words.totals(report), *words.axis_rows(report)]
     reasons = [(row.name, words.sentence(row.why)) for row in rows if row.why]
-    if reasons:
-        return facts(*reasons)
-    return None
+    return facts(*reasons) if reasons else None
 
 
 def _items(heading: str, items: Sequence[words.Item], detail: bool) -> Grid | None:
@@ -89,9 +87,8 @@ def _items(heading: str, items: Sequence[words.Item], detail: bool) -> Grid | No
     rows: list[tuple[str, str]] = []
     for item in shown:
         rows += [(item.amount, item.name), *(("", detail_line) for detail_line in item.about)]
-    foot = ""
-    if len(items) > len(shown):
-        foot = f"and {len(items) - len(shown)} more (--explain shows all)"
+    rest = len(items) - len(shown)
+    foot = f"and {rest} more (--explain shows all)" if rest else ""
     return table([Column("", right=True), Column("", wrap=True)], rows, heading, foot)
 
 

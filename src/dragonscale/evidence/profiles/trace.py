@@ -42,11 +42,9 @@ def profile_trace(analysis: Analysis, step: ShownStep, planned: ExpectedStep | N
 def _process(process: int, title: str, slices: tuple[ShownSlice, ...], analysis: Analysis) -> list[dict[str, Any]]:
     """The events of a process: its tracks by name, then their slices, an outer one before those inside it."""
     events = [_meta("process_name", process, 0, title), _meta("process_sort_index", process, 0, process, "sort_index")]
-    tracks: dict[str, int] = {}
-    for name in dict.fromkeys(shown.track for shown in slices):
-        tracks[name] = len(tracks) + 1
-        events.append(_meta("thread_name", process, tracks[name], name))
-        events.append(_meta("thread_sort_index", process, tracks[name], tracks[name], "sort_index"))
+    tracks = {name: rank for rank, name in enumerate(dict.fromkeys(shown.track for shown in slices), 1)}
+    events += [_meta("thread_name", process, rank, name) for name, rank in tracks.items()]
+    events += [_meta("thread_sort_index", process, rank, rank, "sort_index") for rank in tracks.values()]
     facts = {op: op_facts(analysis, op) for op in {shown.op for shown in slices} if op >= 0}
     drawn = [
         {
