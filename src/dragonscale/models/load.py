@@ -40,19 +40,23 @@ def load_model(
     """The model that a name, a path or an object stands for. See the module's examples."""
     if not isinstance(model, str | Path):
         return _as_it_is(model, assume, family)
-    asked = _asked(model)
-    asked = Asked(asked.text, asked.assume | dict(assume or {}), family or asked.family)
-    if not asked.text.strip():
+    request = _asked(model)
+    request = Asked(request.text, request.assume | dict(assume or {}), family or request.family)
+    if not request.text.strip():
         raise InputError("The model's name is empty; write a preset such as 'llama3-70b' or a path.")
-    return _from_path(asked) or _from_hub(asked) or _named(preset_model(asked.text, asked.assume, asked.family), asked)
+    return (
+        _from_path(request)
+        or _from_hub(request)
+        or _named(preset_model(request.text, request.assume, request.family), request)
+    )
 
 
 def model_fields(model: str | Path) -> Mapping[str, Any]:
     """The fields of the config of a name or a path, with those that are assumed."""
-    asked = _asked(model)
-    fields = assumed_fields(_fields(asked.text), asked.assume)
-    if asked.family:
-        return {**fields, "model_type": asked.family}
+    request = _asked(model)
+    fields = assumed_fields(_fields(request.text), request.assume)
+    if request.family:
+        return {**fields, "model_type": request.family}
     return fields
 
 
@@ -109,24 +113,24 @@ def _exists(text: str) -> bool:
         return False
 
 
-def _from_path(asked: Asked) -> "Transformer | None":
+def _from_path(request: Asked) -> "Transformer | None":
     """A file or a folder, or None where the text is a name."""
-    if len(asked.text) >= MAX_PATH or "\0" in asked.text:
+    if len(request.text) >= MAX_PATH or "\0" in request.text:
         return None
-    path = Path(asked.text)
+    path = Path(request.text)
     ending = path.suffix.lower()
     if not may_name_files():
         if ending in (".toml", ".json", ".gguf", ".safetensors") or path.is_absolute() or ".." in path.parts:
             raise InputError(
-                f"The model {shorten(asked.text)} looks like a file; name a preset, or org/name of the Hub."
+                f"The model {shorten(request.text)} looks like a file; name a preset, or org/name of the Hub."
             )
         return None
     if ending == ".toml":
-        return toml_model(path, asked.assume, asked.family)
-    if ending in (".gguf", ".safetensors") or asked.text.endswith(".safetensors.index.json"):
+        return toml_model(path, request.assume, request.family)
+    if ending in (".gguf", ".safetensors") or request.text.endswith(".safetensors.index.json"):
         from dragonscale.models.checkpoints.load import load_checkpoint
 
-        return load_checkpoint(path, asked.assume, asked.family)
+        return load_checkpoint(path, request.assume, request.family)
     try:
         folder, file = path.is_dir(), path.exists()
     except OSError:
@@ -134,37 +138,37 @@ def _from_path(asked: Asked) -> "Transformer | None":
     if folder:
         from dragonscale.models.checkpoints.load import load_folder
 
-        return load_folder(path, asked.assume, asked.family)
-    if ending == ".json" or (file and not is_preset(asked.text)):
+        return load_folder(path, request.assume, request.family)
+    if ending == ".json" or (file and not is_preset(request.text)):
         from dragonscale.models.huggingface import load_config
 
-        return load_config(path, "", asked.assume, asked.family)
+        return load_config(path, "", request.assume, request.family)
     return None
 
 
-def _from_hub(asked: Asked) -> "Transformer | None":
+def _from_hub(request: Asked) -> "Transformer | None":
     """A repository of the Hub: from the local cache, else the preset of its name, else its config from the Hub; None
     where the text is no such name."""
-    name = hub.hub_name(asked.text)
+    name = hub.hub_name(request.text)
     if name is None:
         return None
     folder = hub.cached(name)
     if folder is not None:
         from dragonscale.models.checkpoints.load import load_folder
 
-        return load_folder(folder, asked.assume, asked.family, name.repo)
+        return load_folder(folder, request.assume, request.family, name.repo)
     if is_preset(name.repo):
-        model = preset_model(name.repo, asked.assume, asked.family)
+        model = preset_model(name.repo, request.assume, request.family)
         note = f"{shorten(name.repo)} is read as the preset {model.name}{_other_format(name.repo, model)}."
         if model.name == name.repo:
             dtypes = " and ".join(sorted({*model.weight_dtypes.values()}))
             note = (
                 f"{shorten(name.repo)} is read as a preset with weights in {dtypes}, as such checkpoints are published."
             )
-        return _named(replace(model, notes=(note, *model.notes)), asked)
+        return _named(replace(model, notes=(note, *model.notes)), request)
     from dragonscale.models.huggingface import load_config
 
-    return load_config(hub.fetch_config(name), name.repo, asked.assume, asked.family)
+    return load_config(hub.fetch_config(name), name.repo, request.assume, request.family)
 
 
 def _other_format(repo: str, model: "Transformer") -> str:
@@ -176,11 +180,11 @@ def _other_format(repo: str, model: "Transformer") -> str:
     return f", whose weights are in {model.dtype} and not in {named}: its config.json would tell"
 
 
-def _named(model: "Transformer", asked: Asked) -> "Transformer":
+def _named(model: "Transformer", request: Asked) -> "Transformer":
     """The model with the fields that were changed in its name: it is not the preset any more."""
-    changes = [f"{key}={value}" for key, value in asked.assume.items()]
-    if asked.family:
-        changes.append(f"as={asked.family}")
+    changes = [f"{key}={value}" for key, value in request.assume.items()]
+    if request.family:
+        changes.append(f"as={request.family}")
     if not changes:
         return model
     from dragonscale.models.names import safe_name

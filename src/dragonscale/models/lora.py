@@ -96,8 +96,8 @@ def _beside(op: Op) -> Iterator[Op]:
     assert op.output is not None
     (source,), (weight,) = op.inputs, op.weights
     many, inputs, outputs = _dims(op, weight)
-    kept = tuple(dim for dim in op.output.dims if dim.name in source.names)
-    thin = Array(f"{op.output.name}_a", (*kept, RANK))
+    unchanged = tuple(dim for dim in op.output.dims if dim.name in source.names)
+    thin = Array(f"{op.output.name}_a", (*unchanged, RANK))
     wide = replace(op.output, name=f"{op.output.name}_b")
     down, up = Array(f"{weight.name}_a", (*many, *inputs, RANK)), Array(f"{weight.name}_b", (*many, RANK, *outputs))
     yield Op(PART, "einsum", (source,), (down,), thin)

@@ -179,8 +179,8 @@ def renamed(ops: Iterable[Op], names: Mapping[str, str], dims: Mapping[str, str]
     """
 
     def array(old: Array) -> Array:
-        own = tuple(replace(dim, name=(dims or {}).get(dim.name, dim.name)) for dim in old.dims)
-        return replace(old, name=names.get(old.name, old.name), dims=own)
+        dims_ = tuple(replace(dim, name=(dims or {}).get(dim.name, dim.name)) for dim in old.dims)
+        return replace(old, name=names.get(old.name, old.name), dims=dims_)
 
     return tuple(
         replace(

@@ -92,8 +92,8 @@ def _spared(quantization: Mapping[str, Any]) -> set[str]:
         value = quantization.get(name)
         listed += [str(entry).replace("\\", "") for entry in value] if isinstance(value, list) else []
     # Exceptions for a few named layers do not spare a part; patterns for all layers do, unless they mean a router.
-    every = [entry for entry in listed if "*" in entry or not any(letter.isdigit() for letter in entry)]
-    patterns = [entry for entry in every if not entry.rstrip("$*.").endswith(("gate", "router"))]
+    general = [entry for entry in listed if "*" in entry or not any(letter.isdigit() for letter in entry)]
+    patterns = [entry for entry in general if not entry.rstrip("$*.").endswith(("gate", "router"))]
     spared = {part for key, parts in _EXCEPTIONS.items() if any(key in entry for entry in patterns) for part in parts}
     return spared - ({"experts"} if "experts" in spared else set())
 
