@@ -13,10 +13,10 @@ from dragonscale.commands.serve import confirm
 from dragonscale.commands.serve.advice import _for_latency  # pyright: ignore[reportPrivateUsage]
 from dragonscale.commands.serve.config import config_report
 from dragonscale.commands.serve.recommended import next_command
-from dragonscale.commands.serve.search import search
 from dragonscale.commands.serve.serve_question import read_question
 from dragonscale.commands.serve.serve_records import ServeReport
 from dragonscale.commands.simulate.simulate_records import SimulateReport
+from dragonscale.serving.advice.search import search
 from dragonscale.simulation.fleet_sizing.short_run import MAX_RUN_REPLICAS, fleet_job, short_run_size
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -140,7 +140,7 @@ def test_what_is_far_from_its_run_is_shown_as_it_ran(monkeypatch: pytest.MonkeyP
     made = row.output_tokens_per_s_per_chip / old.output_tokens_per_s_per_chip
     assert row.cost_usd_per_mtok == pytest.approx(old.cost_usd_per_mtok / made)
     assert row.tpot_high_s / row.tpot_s == pytest.approx(old.tpot_high_s / old.tpot_s)
-    state = vars(row)["state"]
+    state = row.state
     assert (state.ttft, state.tpot) == pytest.approx((row.ttft_s, row.tpot_s))
     assert "what was simulated" in shown.notes[0]
     assert "what was simulated" not in report.notes[0]

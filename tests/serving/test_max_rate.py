@@ -12,10 +12,10 @@ from dragonscale.commands.serve.config import config_report
 from dragonscale.commands.serve.confirm import sizing_job
 from dragonscale.commands.serve.max_rate import SustainedRow, _rate_row  # pyright: ignore[reportPrivateUsage]
 from dragonscale.commands.serve.recommended import next_command
-from dragonscale.commands.serve.search import search
 from dragonscale.commands.serve.serve_question import read_question
 from dragonscale.commands.serve.serve_records import ServeReport
-from dragonscale.commands.serve.variants import search_pools
+from dragonscale.serving.advice.pools import search_pools
+from dragonscale.serving.advice.search import search
 from dragonscale.simulation.fleet_sizing import capacity, sustained_rate
 from dragonscale.simulation.fleet_sizing.capacity import Trials
 from dragonscale.simulation.fleet_sizing.rate_search import RATE_TOLERANCE, largest_rate

@@ -10,8 +10,8 @@ from dragonscale.commands.questions.serve import ServeQuestion
 from dragonscale.commands.questions.simulate import SimulateQuestion
 from dragonscale.commands.serve.answer import answer
 from dragonscale.commands.serve.serve_question import read_question as read_serve_question
+from dragonscale.commands.serve.variant_blocks import max_rates_table
 from dragonscale.commands.serve.variant_records import MaxRate
-from dragonscale.commands.serve.variant_sheet import max_rates_table
 from dragonscale.commands.simulate.simulate_question import read_question
 from dragonscale.simulation.fleet_sizing.capacity import Trials
 from dragonscale.simulation.fleet_sizing.sustained_rate import limit_of

@@ -14,12 +14,13 @@ from dragonscale.commands.serve.config import config_report
 from dragonscale.commands.serve.confirm import sizing_job
 from dragonscale.commands.serve.recommended import next_command
 from dragonscale.commands.serve.recommended_reason import recommended_reason
-from dragonscale.commands.serve.search import ranked, search
+from dragonscale.commands.serve.serve_blocks import fleet_text, idle_text
 from dragonscale.commands.serve.serve_question import ServeAsked, read_question
 from dragonscale.commands.serve.serve_records import ServeReport
-from dragonscale.commands.serve.serve_sheet import fleet_text, idle_text
-from dragonscale.commands.serve.variants import compared_text, search_pools
+from dragonscale.commands.serve.variants import compared_text
 from dragonscale.commands.simulate.simulate_records import SimulateReport
+from dragonscale.serving.advice.pools import search_pools
+from dragonscale.serving.advice.search import ranked, search
 from dragonscale.simulation.fleet_sizing import confirmation
 from dragonscale.simulation.fleet_sizing.confirmation import run_short
 from dragonscale.simulation.fleet_sizing.short_run import short_run_size

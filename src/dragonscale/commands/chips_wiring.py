@@ -11,6 +11,7 @@ from dragonscale.physics.units import render
 
 def node_switches(chip: Chip) -> list[str]:
     """The NVSwitches of a node, with their ports and what they carry."""
+    # NVSwitches of a node, and NVLinks of each of its GPUs
     count, links = (int(chip.structure.get(name, 0)) for name in ("nvswitches", "nvlink_links"))
     if not count or not links or isinstance(chip.network, Torus):
         return []
@@ -30,13 +31,13 @@ def wires_text(chip: Chip) -> str:
     network = chip.network
     if not isinstance(network, Torus):
         return ""
-    link, axis, every = (render(count * network.link, "bytes/s") for count in (1, 2, 2 * network.axes))
-    told = f"{2 * network.axes} links of {link} one way, {axis} both ways"
-    return f"{told}; out of a chip {axis} an axis, {every} over all {network.axes}"
+    link, axis, total = (render(count * network.link, "bytes/s") for count in (1, 2, 2 * network.axes))
+    text = f"{2 * network.axes} links of {link} one way, {axis} both ways"
+    return f"{text}; out of a chip {axis} an axis, {total} over all {network.axes}"
 
 
+# The side of the square matmul that stands for large ones.
 SIDE = 8192
-"""The side of the square matmul that stands for large ones."""
 
 
 def achievable(chip: Chip) -> str:
@@ -46,10 +47,14 @@ def achievable(chip: Chip) -> str:
         profile = kernel_profile_for(chip)
     except InputError:
         return ""
+    # FLOPs over what the peak could do in that time
     part = 2 * SIDE**3 / (float(matmul_seconds(SIDE, SIDE, SIDE, "bf16", profile)) * chip.peak("bf16"))
-    known = "fitted to measurements of it" if profile.measured else "not measured on it"
+    if profile.measured:
+        measured = "fitted to measurements of it"
+    else:
+        measured = "not measured on it"
     return (
-        f"{part:.0%} of the bf16 peak in a matmul of {SIDE:,} a side (kernel profile {profile.name}, {known}); "
+        f"{part:.0%} of the bf16 peak in a matmul of {SIDE:,} a side (kernel profile {profile.name}, {measured}); "
         f"by the book's rule of thumb 80 to 85% on GPUs, 95% on TPUs; {_collectives_reach(chip)}"
     )
 
@@ -67,7 +72,9 @@ def _collectives_reach(chip: Chip) -> str:
 
 def host_text(chip: Chip) -> str:
     """Chips of a host, and what each has to it and out of it."""
-    shape = f" ({'x'.join(map(str, chip.host_shape))})" if chip.host_shape else ""
+    shape = ""
+    if chip.host_shape:
+        shape = f" ({'x'.join(map(str, chip.host_shape))})"
     rates = [("PCIe", chip.pcie), ("DCN", chip.dcn if isinstance(chip.network, Torus) else None)]
     each = ", ".join(f"{name} {render(rate, 'bytes/s', 4)} a chip" for name, rate in rates if rate)
     return f"{chip.host_chips} chips{shape}{f'; {each} one way' if each else ''}"

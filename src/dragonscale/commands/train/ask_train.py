@@ -7,7 +7,6 @@ from typing import Any
 
 from dragonscale.blocks.sheet import NextStep, Sheet
 from dragonscale.commands.given import check_named, unnamed
-from dragonscale.commands.prices import price_rows
 from dragonscale.commands.questions.flag import written
 from dragonscale.commands.questions.train import TrainQuestion
 from dragonscale.commands.record import Face, Record, bind
@@ -28,6 +27,7 @@ from dragonscale.commands.train.train_records import PlanReport, SettingChange, 
 from dragonscale.commands.train.train_sheet import train_sheet
 from dragonscale.errors import shorten
 from dragonscale.listener import Listener
+from dragonscale.physics.hardware.price_rows import price_rows
 from dragonscale.physics.hardware.prices import unpriced
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger
@@ -43,7 +43,8 @@ from dragonscale.training.plan.plan_file import TUNED, TrainingFile, given_setti
 from dragonscale.training.plan.stack import load_stack
 from dragonscale.training.plan.tuning import FIELDS
 from dragonscale.training.search.allowed_space import offered, refusals, settled, settlements
-from dragonscale.training.search.legal import illegal, read_ranks
+from dragonscale.training.search.data_ranks import read_ranks
+from dragonscale.training.search.legal import illegal
 from dragonscale.training.search.search import Candidate, Found, Progress, search, space_size
 from dragonscale.training.search.space import Space
 from dragonscale.training.search.stack_search import stack_of

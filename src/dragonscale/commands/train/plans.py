@@ -50,13 +50,14 @@ from dragonscale.training.search.allowed_space import (
     ruling_out,
     settlements,
 )
-from dragonscale.training.search.bands import in_production, job_band, job_error
+from dragonscale.training.search.error_bands import job_band, job_error
 from dragonscale.training.search.headroom import headroom_text, leaves_room
 from dragonscale.training.search.legal import illegal, unrunnable
+from dragonscale.training.search.production_runs import in_production
 from dragonscale.training.search.run_kinds import needed_gains
 from dragonscale.training.search.search import Candidate, Found, Progress
 from dragonscale.training.search.space import Space, misfits
-from dragonscale.training.search.stack_search import APART, StackSearch, faster_stacks, search_stacks
+from dragonscale.training.search.stack_search import TIE_TOLERANCE, StackSearch, faster_stacks, search_stacks
 
 HELD = {
     "reducing": "gradients in flight",
@@ -559,7 +560,7 @@ def slices_note(rows: list[records.SliceRow]) -> list[str]:
     for row in rows:
         for one in (other for other in row.others if not other.tight):
             change = one.step_s / row.step_s - 1 if row.step_s else 0.0
-            if abs(change) > APART:
+            if abs(change) > TIE_TOLERANCE:
                 found.append(f"{row.slice} with {one.stack} {_worth(row, 1 + change)} ({change:+.0%})")
     return [f"With the other stack that people run there: {'; '.join(found)}."] if found else []
 

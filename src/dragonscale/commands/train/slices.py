@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from dragonscale.blocks.sheet import signed_percent
 from dragonscale.commands.given import slice_of
-from dragonscale.commands.overtake import SHOWN, overtaking, price_where
 from dragonscale.commands.questions.flag import written
 from dragonscale.commands.train import train_records as records
 from dragonscale.commands.train.advice import worked_terms
@@ -22,6 +21,7 @@ from dragonscale.physics.units import DAY, render
 from dragonscale.training.advice.budget import planned_run
 from dragonscale.training.advice.codesign import knobs, loss_shrinks, sensitivity, smallest_change
 from dragonscale.training.advice.inverse import Fit, fewest_chips, fits, largest_batch, largest_model, run_seconds
+from dragonscale.training.advice.overtaking import SHOWN, overtaking, price_where
 from dragonscale.training.advice.scaling import (
     SCHEMES,
     Point,

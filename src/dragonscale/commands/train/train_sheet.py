@@ -20,7 +20,7 @@ from dragonscale.commands.train.train_records import (
 )
 from dragonscale.training.plan.builds import software_of
 from dragonscale.training.plan.plan import Plan, differences, layers_of, short_plan, without_layers
-from dragonscale.training.search.stack_search import APART
+from dragonscale.training.search.stack_search import TIE_TOLERANCE
 
 SLOWEST = 1.5
 """A plan that our own program takes is told of unless it is so much slower."""
@@ -99,7 +99,7 @@ def _also(report: TrainReport) -> str:
     own, other = report.stacks[:2]
     if not other.usual:
         return ""
-    near = abs(other.step_s / own.step_s - 1) < APART
+    near = abs(other.step_s / own.step_s - 1) < TIE_TOLERANCE
     how = "with less memory left" if other.tight > own.tight else "as fast" if near else "slower"
     return f"; so is {other.stack}, {how} here"
 

@@ -1,6 +1,6 @@
 """The kernels that a plan's formats mean: weights stored in one dtype, matmuls computed in another."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dragonscale.errors import InputError
 from dragonscale.physics.kernels.dtypes import FORMATS
@@ -17,6 +17,17 @@ class Formats:
     kv: str = "bf16"
     attention: str = ""
     wire: str = "bf16"
+
+    @classmethod
+    def of(cls, plan: ServingPlan) -> "Formats":
+        """The formats of a plan."""
+        return cls(plan.weights, plan.compute, plan.kv, plan.attention, plan.wire)
+
+    def applied_to(self, plan: ServingPlan) -> ServingPlan:
+        """A plan in these formats."""
+        return replace(
+            plan, weights=self.weights, compute=self.compute, kv=self.kv, attention=self.attention, wire=self.wire
+        )
 
     def __str__(self) -> str:
         return f"{self.weights}/{self.compute}, cache {self.kv}"

@@ -28,6 +28,8 @@ from dragonscale.serving.engine.plan import ServingPlan
 from dragonscale.training.plan.legality import family
 
 GIB = 2.0**30
+NO_GRAPHS = "host.graphs=false"
+"""The setting of an engine that is launched without captured graphs (`--enforce-eager`)."""
 MIN_TOKEN_BUDGET = 16
 """Tokens of an iteration: one page of the KV cache, the smallest chunk that engines cut prompts into. vLLM also refuses
 a budget below its number of sequences (config/scheduler.py: max_num_batched_tokens must be no less than
