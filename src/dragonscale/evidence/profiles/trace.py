@@ -10,7 +10,7 @@ from typing import Any
 from dragonscale.evidence.profiles.analysis import Analysis
 from dragonscale.evidence.profiles.beside import ExpectedStep
 from dragonscale.evidence.profiles.shown_step import ShownSlice, ShownStep
-from dragonscale.plan.timeline import MICRO, TimelinePass, timeline
+from dragonscale.plan.timeline import MICROSECONDS, TimelinePass, timeline
 from dragonscale.training.cost.step_timeline import step_timeline
 from dragonscale.training.plan.plan_file import parse_plan
 
@@ -54,8 +54,8 @@ def _process(process: int, title: str, slices: tuple[ShownSlice, ...], analysis:
             "ph": "X",  # a complete event, with its duration
             "pid": process,
             "tid": tracks[shown.track],
-            "ts": shown.start_s * MICRO,
-            "dur": shown.seconds * MICRO,
+            "ts": shown.start_s * MICROSECONDS,
+            "dur": shown.seconds * MICROSECONDS,
             "args": facts.get(shown.op, {}),
         }
         for shown in slices
