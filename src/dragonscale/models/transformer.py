@@ -101,8 +101,8 @@ _SEEN |= {name: name for name in ("chunk", "shared", "soft_cap")}
 
 def layer_section(layer: Layer, d_model: int, name: str, repeat: int, more: dict[str, int] | None = None) -> Section:
     """A layer's lines with their sizes and how far its attention sees."""
-    seen = {field: getattr(layer.mixer, name) for field, name in _SEEN.items() if hasattr(layer.mixer, name)}
-    return Section(name, layer.ops(), {"d": d_model} | (more or {}) | layer.dims, repeat, **seen)
+    reach = {field: getattr(layer.mixer, name) for field, name in _SEEN.items() if hasattr(layer.mixer, name)}
+    return Section(name, layer.ops(), {"d": d_model} | (more or {}) | layer.dims, repeat, **reach)
 
 
 def _program(model: Transformer) -> Program:
