@@ -42,8 +42,8 @@ def asked(plan: str, stack: str = "megatron") -> TrainAsked:
 )
 def test_data_parallel_ranks_as_they_are_written(stack: str, text: str, expected: str, note: str) -> None:
     found = asked(text, stack)
-    assert found.plan is not None
-    assert short_plan(found.plan).replace(" ring", "") == expected
+    assert found.job.plan is not None
+    assert short_plan(found.job.plan).replace(" ring", "") == expected
     told = [one for one in found.notes if "data=" in one]
     assert any(note in one for one in told) if note else not told
 
@@ -79,8 +79,8 @@ def test_our_own_program_reads_them_alike() -> None:
 
 def verdict(text: str) -> Verdict:
     found = asked(text)
-    assert found.plan is not None
-    return judge_one(found.job(), found.plan)
+    assert found.job.plan is not None
+    return judge_one(found.job.on_slice(), found.job.plan)
 
 
 def test_the_memory_of_replicas_and_shards_agrees() -> None:

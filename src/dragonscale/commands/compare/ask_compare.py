@@ -31,9 +31,9 @@ from dragonscale.commands.serve.serve_question import ServeQuestion
 from dragonscale.commands.serve.serve_question import read_question as read_serving
 from dragonscale.commands.serve.serve_question import said_by as saved_words
 from dragonscale.commands.serve.serve_records import ServeReport
+from dragonscale.commands.train.answered_slice import chosen_slice
 from dragonscale.commands.train.ask_train import ask as ask_train
-from dragonscale.commands.train.slices import chosen_slice
-from dragonscale.commands.train.train_question import said_by
+from dragonscale.commands.train.plan_flags import said_by
 from dragonscale.commands.train.train_records import TrainReport
 from dragonscale.errors import InputError, shorten
 from dragonscale.listener import Listener
@@ -356,7 +356,7 @@ def _by_hardware(answers: list[Any], sides: list[Side]) -> list[str]:
     """At what bandwidths, rates and batches the slower of two sides overtakes the other."""
     if not all(one.plans and one.asked is not None for one in answers):
         return []
-    one, other = ((one.asked.job(chosen_slice(one.asked, one)), one.plans[0].plan) for one in answers)
+    one, other = ((one.asked.job.on_slice(chosen_slice(one.asked, one)), one.plans[0].plan) for one in answers)
     return overtaking(one, other, (sides[0].key, sides[1].key))
 
 

@@ -19,7 +19,7 @@ from dragonscale.commands.explain.formulas import (
     letters_in,
 )
 from dragonscale.commands.questions.train import TrainQuestion
-from dragonscale.commands.train.plans import HELD, term_rows
+from dragonscale.commands.train.plans import MEMORY_NAMES, term_rows
 from dragonscale.commands.train.train_question import read_question
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.physics.formula import expression
@@ -158,7 +158,7 @@ def _overview(found: StepFormulas) -> Iterator[FormulaLine]:
     yield found.say("matmul FLOPs of a chip", found.verdict.flops, "FLOP")
     for part, held in ledger.memory.items():
         if float(held) > 0:
-            yield found.say(f"memory: {HELD.get(part, part)}", held, "bytes")
+            yield found.say(f"memory: {MEMORY_NAMES.get(part, part)}", held, "bytes")
 
 
 def _named(found: StepFormulas, name: str) -> Iterator[FormulaLine]:
@@ -184,7 +184,7 @@ def _named(found: StepFormulas, name: str) -> Iterator[FormulaLine]:
         label = f"{line.section}, {line.phase}: {line.what} ({line.kind}{over})"
         yield from found.say_line(line, label, "times a step")
     for held in ledger.held:
-        part = HELD.get(held.part, held.part)
+        part = MEMORY_NAMES.get(held.part, held.part)
         seen |= dict.fromkeys((held.what, part))
         if name in (held.what, held.part, part):
             count += 1
@@ -296,12 +296,13 @@ def explained_job(
     """The job and the plan of `dscale explain train`."""
     words: dict[str, Any] = {"batch": batch, "seq": seq, "stack": stack, "dtype": dtype, "numerics": numerics}
     asked = read_question(TrainQuestion(model=model, on=on, **words, **tuned))
-    if asked.piece is None:
+    if asked.job.slice is None:
         needs = "Formulas are those of a plan on a slice"
         raise InputError(f"{needs}; --on is {shorten(on)}, write e.g. v5p:4x4x4 or h100:64.")
-    split, chips = read_scheme(plan, asked.piece), asked.piece.chips
+    target = asked.job.slice
+    split, chips = read_scheme(plan, target), target.chips
     if split.chips != chips:
-        raise InputError(f"The plan {split} is for {split.chips} chips and {asked.piece} has {chips}; they must agree.")
-    job, given = job_for(asked.job(), split), frozenset[str]() if is_scheme(plan) else given_settings(plan)
+        raise InputError(f"The plan {split} is for {split.chips} chips and {target} has {chips}; they must agree.")
+    job, given = job_for(asked.job.on_slice(), split), frozenset[str]() if is_scheme(plan) else given_settings(plan)
     split, _ = read_ranks(split, given, job.stack.name, family(job.slice.chip))
     return job, split if "dtype" in given else replace(split, dtype=dtype)

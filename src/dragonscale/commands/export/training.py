@@ -10,7 +10,6 @@ from dragonscale.commands.questions.export import ExportQuestion
 from dragonscale.commands.questions.flag import written
 from dragonscale.commands.questions.train import TrainQuestion
 from dragonscale.commands.train.ask_train import ask as ask_train
-from dragonscale.commands.train.plans import single_report
 from dragonscale.commands.train.train_question import TrainAsked
 from dragonscale.commands.train.train_records import PlanReport
 from dragonscale.errors import Infeasible
@@ -19,6 +18,7 @@ from dragonscale.exports.target import Target, of_kind
 from dragonscale.listener import Listener
 from dragonscale.models.load import model_fields
 from dragonscale.physics.units import render
+from dragonscale.training.advice.assessment import assess
 from dragonscale.training.plan.legality import family, rules
 from dragonscale.training.plan.plan import Plan, effective, short_plan
 from dragonscale.training.plan.plan_file import TrainingFile
@@ -45,17 +45,18 @@ def judged_training(question: ExportQuestion, given: GivenPlan, target: Target, 
     stack = stack_for(target, spelt_stack(question.stack) or file.stack)
     report = ask_train(_question(question, file, stack), Listener())
     asked = report.asked
-    plan, found = effective(asked.plan), report.plans[0]
+    job = asked.job
+    plan, found = effective(job.plan), report.plans[0]
     if not found.feasible and not question.force:
         raise _refused(asked, plan, target, found, _question(question, file, stack))
     file = replace(
         file,
         plan=plan,
         model=written(asked.question.model),
-        slice=str(asked.piece),
+        slice=str(job.slice),
         stack=stack,
-        batch=asked.sequences,
-        seq=asked.sequence,
+        batch=job.batch,
+        seq=job.sequence,
     )
     expected, numbers = [expectation(found, target)], _numbers(found)
     if as_run is not None and as_run != plan:
@@ -67,9 +68,9 @@ def judged_training(question: ExportQuestion, given: GivenPlan, target: Target, 
         numbers = {**_numbers(other), "planned_s": found.step_s}
     run = TrainingRun(
         file,
-        asked.model,
+        job.model,
         model_fields(asked.question.model),
-        asked.piece,
+        job.slice,
         tuple(expected),
         command(question),
         numbers["step_s"] or 0.0,
@@ -126,11 +127,11 @@ def runs_stack(target: Target, name: str) -> bool:
 def _refused(asked: TrainAsked, plan: Plan, target: Target, found: PlanReport, question: TrainQuestion) -> Infeasible:
     """Why a plan does not run, with the nearest that does: another batch, one change of the plan, or what is
     recommended."""
-    who = f"{target.title} cannot run" if found.illegal else f"{asked.piece} does not run"
+    who = f"{target.title} cannot run" if found.illegal else f"{asked.job.slice} does not run"
     why = "; ".join(found.illegal or found.problems).removesuffix("; take --stack auto")
     ways = plan.replicas * plan.microbatch
-    if asked.sequences % ways:
-        rest = f"take a batch of {max(round(asked.sequences / ways), 1) * ways} sequences"
+    if asked.job.batch % ways:
+        rest = f"take a batch of {max(round(asked.job.batch / ways), 1) * ways} sequences"
     else:
         near = next((one for one in _neighbours(asked, plan) if _runs(asked, one)), None) or _best(question)
         rest = f"the nearest that runs is {short_plan(near)}" if near is not None else "nothing there does"
@@ -140,7 +141,7 @@ def _refused(asked: TrainAsked, plan: Plan, target: Target, found: PlanReport, q
 def _neighbours(asked: TrainAsked, plan: Plan) -> Iterator[Plan]:
     """Plans one change away, the least of them first: the stack's own words, smaller microbatches,
     more recomputation."""
-    job = asked.job()
+    job = asked.job.on_slice()
     near = settled(job, plan, frozenset())
     row = rules(job.stack.name, family(job.slice.chip), plan.pipe > 1, job.tuning.tunes)
     if near != plan:
@@ -161,7 +162,7 @@ def _best(question: TrainQuestion) -> Plan | None:
 
 def _runs(asked: TrainAsked, plan: Plan) -> bool:
     """Whether a plan of a question runs as it is."""
-    return single_report(asked.job(), plan, None, False).plans[0].feasible
+    return assess(asked.job.on_slice(), plan).feasible
 
 
 def expectation(found: PlanReport, target: Target) -> str:

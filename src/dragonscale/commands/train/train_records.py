@@ -1,6 +1,6 @@
 """The records that `dscale train` answers with; `--json` prints them as they are."""
 
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
@@ -9,7 +9,6 @@ from dragonscale.commands.record import Record
 from dragonscale.errors import INFEASIBLE, Infeasible
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger
-from dragonscale.training.cost.evaluation import Job, Verdict
 from dragonscale.training.plan.plan import Plan, short_plan
 
 if TYPE_CHECKING:
@@ -104,7 +103,9 @@ class GoodputReport(msgspec.Struct):
     on_demand_usd: float | None = None
 
 
-class PlanReport(Utilised, dict=True):
+class PlanReport(Utilised):
+    """A plan in full: its times, memory, what bounds it and what its run costs."""
+
     plan: Plan
     feasible: bool
     step_s: float
@@ -190,26 +191,6 @@ class PlanReport(Utilised, dict=True):
         if self.mfu_of_dtype is None:
             return f"of the {self.mfu_peak}"
         return f"of the {self.plan.dtype} peak ({self.own_peak_flops / 1e12:,.0f} TFLOP/s); {self.mfu:.1%} of bf16's"
-
-    @property
-    def job(self) -> Job | None:
-        """What it was judged for, where that was in this process: beside the fields, so that no encoder sees it."""
-        return vars(self).get("job")
-
-    @property
-    def verdict(self) -> Verdict | None:
-        """What it was read off, where it was judged in this process."""
-        return vars(self).get("verdict")
-
-    @property
-    def bound(self) -> str:
-        """What bounds it, without what would help; `advice` where it was not judged in this process."""
-        return vars(self).get("bound", self.advice)
-
-    def read_off(self, job: Job, verdict: Verdict, bound: str) -> Self:
-        """Remember what this was read off, so that ledger and charts need not judge again."""
-        vars(self).update(job=job, verdict=verdict, bound=bound)
-        return self
 
 
 class Help(msgspec.Struct):

@@ -24,8 +24,8 @@ from dragonscale.commands.simulate.ask_simulate import run_simulation
 from dragonscale.commands.simulate.simulate_question import SimulateAsked, read_question
 from dragonscale.commands.simulate.simulate_records import Latency, SimulateReport
 from dragonscale.commands.train.ask_train import understood
-from dragonscale.commands.train.measured import against_measured
-from dragonscale.commands.train.plans import plan_report
+from dragonscale.commands.train.measured import measured_row
+from dragonscale.commands.train.plans import plan_row
 from dragonscale.commands.train.train_question import TrainAsked
 from dragonscale.commands.train.train_records import Measured, PlanReport
 from dragonscale.commands.validate.validate_records import MeasureRow, RunScore, measure, slice_for
@@ -42,6 +42,8 @@ from dragonscale.physics.hardware.driver_names import nearest_chip
 from dragonscale.physics.units import render
 from dragonscale.serving.engine.plan_file import SavedPlan, read_serving_plan
 from dragonscale.serving.space.bands import ServedBand, ServedKind, band_of, is_moe
+from dragonscale.training.advice.assessment import assess
+from dragonscale.training.advice.plan_advice import PlanAnswer
 from dragonscale.training.cost.evaluation import Job, judge_one
 from dragonscale.training.plan.plan import Plan, short_plan
 from dragonscale.training.search.bands import kind_name
@@ -53,7 +55,7 @@ def ask_trained(question: TrainingScoreQuestion, text: LogText, listener: Listen
     asked = understood(_train_question(question, log, text))
     for note in asked.notes:
         listener.note(note)
-    plan, job = asked.plan, asked.job()
+    plan, job = asked.job.plan, asked.job.on_slice()
     assert plan is not None
     if log.chips and log.chips != job.slice.chips:
         raise InputError(
@@ -94,8 +96,9 @@ def _seconds(step: LoggedStep, job: Job) -> float | None:
 
 
 def _train_score(asked: TrainAsked, job: Job, plan: Plan, log: TrainingLog, step: SettledStep) -> RunScore:
-    given = plan_report(job, plan, asked.tokens, force=True, brief=True)
-    compared = against_measured(job, plan, given, step.seconds)
+    assessed = assess(job, plan, asked.job.tokens, force=True)
+    given = plan_row(PlanAnswer(assessed))
+    compared = measured_row(assessed, step.seconds)
     rows = [*_times(given, compared, step), *_memory(job, plan, log)]
     notes = [*log.notes, *step.notes, *_own(log, step, compared), *_unexpected(given)]
     run = ("training", log.software, job.model.name, str(job.slice), short_plan(given.plan), f"the stack {given.stack}")

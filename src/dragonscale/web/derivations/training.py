@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 from dragonscale.commands.charts.moves import mesh_axes
 from dragonscale.commands.explain.formulas import QUANTITIES, FormulaLine
 from dragonscale.commands.explain.train import StepFormulas, crossing_sentence
+from dragonscale.commands.train.answered_slice import chosen_slice
 from dragonscale.commands.train.cost import usd_per_mtok
-from dragonscale.commands.train.plans import HELD
-from dragonscale.commands.train.slices import chosen_slice
+from dragonscale.commands.train.plans import MEMORY_NAMES
 from dragonscale.commands.train.train_records import PlanReport, TrainReport
 from dragonscale.errors import InputError, unknown
 from dragonscale.physics.hardware import Chip
@@ -79,7 +79,7 @@ class TrainNumbers(Numbers):
 
     @functools.cached_property
     def job(self) -> Job:
-        return self.report.asked.job(chosen_slice(self.report.asked, self.report))
+        return self.report.asked.job.on_slice(chosen_slice(self.report.asked, self.report))
 
     @property
     def chip(self) -> Chip:
@@ -213,7 +213,7 @@ class TrainNumbers(Numbers):
     def held_sizes(self) -> list[tuple[str, Any]]:
         """Parts of memory over letters."""
         held = self.letters.verdict.ledger.memory.items()
-        return [(HELD.get(part, part), size) for part, size in held]
+        return [(MEMORY_NAMES.get(part, part), size) for part, size in held]
 
     def memory_formulas(self) -> Piece:
         sizes = [(name, size) for name, size in self.held_sizes() if float(size) > 0]
@@ -276,7 +276,9 @@ class _Held:
         if name not in parts:
             raise unknown("part of this plan's memory called", name, parts)
         self.of, self.name, self.bytes, self.title = of, name, parts[name], titled(name)
-        self.lines: list[HeldLine] = [line for line in of.report.ledger.held if HELD.get(line.part, line.part) == name]
+        self.lines: list[HeldLine] = [
+            line for line in of.report.ledger.held if MEMORY_NAMES.get(line.part, line.part) == name
+        ]
         self.many = f"{len(self.lines)} tensor{'s' * (len(self.lines) != 1)}"
 
     def tables(self) -> list[Piece]:

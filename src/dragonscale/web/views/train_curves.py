@@ -16,7 +16,7 @@ from msgspec import structs
 
 from dragonscale.commands.charts.roles import time_role
 from dragonscale.commands.train.plans import plan_report
-from dragonscale.commands.train.slices import each_scaling_row
+from dragonscale.commands.train.scaling import scaling_rows
 from dragonscale.commands.train.train_charts import scaling_lines, scheme_crossings
 from dragonscale.commands.train.train_records import PlanReport, ScalingRow
 from dragonscale.physics.units import render
@@ -145,7 +145,7 @@ def best_batches_panel(asked: PageRequest) -> Card:
         if points is None:
             here = replace(job, batch=size)
             told = shared(asked.listener.step, done, len(sizes))
-            best = search(here, understood.space, 1, told, understood.slack).best
+            best = search(here, understood.job.space, 1, told, understood.job.slack).best
             points = [BatchPoint(here, plan_report(here, one.plan, brief=True)) for one in best]
             POINTS.put((question, size), points)
         if points:
@@ -215,24 +215,24 @@ def scaling_panel(asked: PageRequest) -> Card:
     report, _ = first_plan(asked, brief=True)
     understood, job, _ = job_of(asked, brief=True)
     rows: list[ScalingRow] = []
-    for row in each_scaling_row(understood, job.slice, asked.listener.step):
+    for row in scaling_rows(understood, job.slice, asked.listener.step):
         rows.append(structs.replace(row, slice=typed_slice(asked, row.slice)))
         asked.send({"panel": "scaling", "data": _scaling_data(rows, [], job.slice.chips)})
     return _scaling_data(rows, scheme_crossings(understood, report), job.slice.chips)
 
 
 def _scaling_data(rows: list[ScalingRow], crossings: list[tuple[float, str]], chips: int) -> Card:
-    even, best, marks = scaling_lines(rows)
-    chips_known = [at for at, _ in best.points]
-    most = max((seconds for _, seconds in best.points), default=1.0)
+    lines = scaling_lines(rows)
+    chips_known = [at for at, _ in lines.best.points]
+    most = max((seconds for _, seconds in lines.best.points), default=1.0)
     inside = [one for one in crossings if chips_known and chips_known[0] < one[0] < chips_known[-1]]
     return {
         "x": log_axis("chips", "count"),
         "y": log_axis("time of a step", "s", upto=2.5 * most),
-        "series": [drawn(even), drawn(best)],
+        "series": [drawn(lines.ideal), drawn(lines.best)],
         "rules": [rule(value, text, "muted") for value, text in inside],
         "words": [text for _, text in crossings],
-        "marks": [mark(one.x, one.y, one.name) for one in marks],
+        "marks": [mark(one.x, one.y, one.name) for one in lines.marks],
         "rows": [_scaling_row(row, chips) for row in rows],
     }
 

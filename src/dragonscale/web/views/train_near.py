@@ -30,10 +30,10 @@ RECOMPUTED = "block"
 
 def near_fields(asked: PageRequest) -> Mapping[str, Any]:
     """The fields with a plan that runs; those of the first that was tried where none does."""
-    known = understood(question_of("train", asked.fields, asked.dropped))
-    if known.plan is None or known.piece is None:
+    job = understood(question_of("train", asked.fields, asked.dropped)).job
+    if job.plan is None or job.slice is None:
         return asked.fields
-    meshes = list(islice(near_plans(known.job(), known.plan), TRIED)) or [known.plan]
+    meshes = list(islice(near_plans(job.on_slice(), job.plan), TRIED)) or [job.plan]
     lighter = [replace(one, remat=RECOMPUTED) for one in meshes if one.remat != RECOMPUTED]
     tried = [dict(asked.fields) | {"plan": typed_plan(one)} for one in [meshes[0], *lighter, *meshes[1:]]]
     return next((one for one in tried if asked.ask("train", one, brief=True).plans[0].feasible), tried[0])

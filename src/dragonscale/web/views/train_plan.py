@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from dragonscale.commands.train.slices import chosen_slice
+from dragonscale.commands.train.answered_slice import chosen_slice
 from dragonscale.commands.train.train_question import TrainAsked
 from dragonscale.commands.train.train_records import PlanReport, TrainReport
 from dragonscale.errors import Infeasible
@@ -50,7 +50,7 @@ def job_of(asked: PageRequest, brief: bool | None = None) -> tuple[TrainAsked, J
     if one is None:
         raise Infeasible("There is no plan that could be drawn.")
     understood: TrainAsked = report.asked
-    job = understood.job(chosen_slice(understood, report))
+    job = understood.job.on_slice(chosen_slice(understood, report))
     if report.workload.sequences != job.batch:  # where the largest batch was asked for, it is in the answer
         job = replace(job, batch=report.workload.sequences)
     return understood, job, one.plan
