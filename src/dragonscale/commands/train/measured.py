@@ -10,7 +10,7 @@ from dragonscale.commands.train.train_records import Measured, PublishedRow, Sus
 from dragonscale.errors import InputError, shorten
 from dragonscale.physics.units import parse, render
 from dragonscale.training.advice.assessment import PlanAssessment
-from dragonscale.training.advice.measured_step import SAME_RATE, MeasuredStep, explain_measured
+from dragonscale.training.advice.measured_step import SAME_RATE, ExplainedStep, explain_measured
 from dragonscale.training.cost.evaluation import Job, first
 from dragonscale.training.plan.plan import short_plan
 from dragonscale.training.search.published_runs import PublishedRun
@@ -115,7 +115,7 @@ def measured_row(expected: PlanAssessment, seconds: float) -> Measured:
     )
 
 
-def _sentences(step: MeasuredStep) -> list[str]:
+def _sentences(step: ExplainedStep) -> list[str]:
     expected = step.expected
     mfu = (expected.mfu_of_dtype or expected.mfu) / step.ratio
     start = (
@@ -135,7 +135,7 @@ def _sentences(step: MeasuredStep) -> list[str]:
     return [*sentences, f"This software does something better than the stack {stack} is taken to."]
 
 
-def _candidates(step: MeasuredStep) -> list[str]:
+def _candidates(step: ExplainedStep) -> list[str]:
     """What candidates explain of a step that is too slow."""
     if step.suspects:
         most = max(step.explains(suspect) for suspect in step.suspects)
@@ -152,7 +152,7 @@ def _candidates(step: MeasuredStep) -> list[str]:
     return sentences
 
 
-def _beside_published(step: MeasuredStep) -> list[str]:
+def _beside_published(step: ExplainedStep) -> list[str]:
     """What published runs of the model on that chip say of the measured rate."""
     runs = step.published
     if not runs:

@@ -15,7 +15,7 @@ SAME_RATE = 0.1
 
 
 @dataclass(frozen=True)
-class MeasuredStep:
+class ExplainedStep:
     """A step that was measured of an assessed plan; `expected` is the assessment."""
 
     seconds: float
@@ -61,21 +61,21 @@ class MeasuredStep:
         return _same_software(self.expected, run) and same_format and same_rate
 
 
-def explain_measured(expected: PlanAssessment, seconds: float) -> MeasuredStep:
+def explain_measured(expected: PlanAssessment, seconds: float) -> ExplainedStep:
     """A measured step with what could explain its distance from the expected one."""
-    step = MeasuredStep(seconds, expected, suspects=[], published=[], straggler=None)
+    step = ExplainedStep(seconds, expected, suspects=[], published=[], straggler=None)
     if step.within_band or step.impossible:
         return step
     published = _nearest_first(expected, step.tokens_per_s_per_chip)
     if not step.slower:
-        return MeasuredStep(seconds, expected, [], published, None)
+        return ExplainedStep(seconds, expected, [], published, None)
     job, plan, step_s = expected.job, expected.plan, expected.step_s
     # what would be slower than measured even at the fast end of its own band did not happen
     likely = [
         suspect for suspect in suspects(job, plan, seconds) if suspect.seconds * (1 + expected.band.low) <= seconds
     ]
     straggler = slowest_behind(job, plan, step_s, seconds) if job.slice.hosts > 1 else None
-    return MeasuredStep(seconds, expected, likely[:MAX_SUSPECTS], published, straggler)
+    return ExplainedStep(seconds, expected, likely[:MAX_SUSPECTS], published, straggler)
 
 
 def _nearest_first(expected: PlanAssessment, rate: float) -> list[PublishedRun]:
