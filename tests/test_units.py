@@ -14,6 +14,9 @@ READ = [
     ("15T", "count", 15e12),
     ("0.5s", "s", 0.5),
     ("20/s", "count/s", 20),
+    ("2k/s", "count/s", 2000),
+    ("60/min", "count/s", 1),
+    ("7200/h", "count/s", 2),
 ]
 WRONG = [
     ("1,5GB", "bytes", "write 1.5GB"),

@@ -4,6 +4,7 @@ from collections import defaultdict
 from typing import Any
 
 from dragonscale.commands.questions.flag import Field, Real, Switch, Whole
+from dragonscale.faces.cli.arguments import read_arguments
 from dragonscale.faces.cli.table import COMMANDS
 
 
@@ -29,3 +30,8 @@ def test_a_second_meaning_is_seen() -> None:
     profile = next(field for field in COMMANDS["train"].fields() if field.name == "profile")
     assert meaning(profile.but(value="X")) == meaning(profile)
     assert meaning(Whole(None, "N").named("profile")) != meaning(profile)
+
+
+def test_a_flag_may_be_given_several_times_where_it_takes_a_list() -> None:
+    arguments = ["llama3-8b", "--on", "h100:8", "--on", "v5p:2x2x1", "--batch", "64seq"]
+    assert read_arguments(COMMANDS["train"].fields(), arguments, "train")["on"] == "h100:8,v5p:2x2x1"

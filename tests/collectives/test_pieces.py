@@ -166,3 +166,14 @@ def test_a_group_lies_as_far_apart_as_the_axes_behind_it(names: tuple[str, ...])
     assert isinstance(group, Switches)
     assert group.size == len(chips)
     assert group.stride == chips[1] - chips[0]
+
+
+@given(size=st.integers(2, 64), latency=st.floats(0, 1e-3))
+def test_over_the_data_centre_network_an_all_reduce_is_a_scatter_and_a_gather(size: int, latency: float) -> None:
+    """Both halves pay the network's latency, as they do on a ring."""
+    group = Wide(size, EGRESS, latency)
+    whole, scatter, gather = (
+        collective_time(kind, VOLUME, group, EXACT) for kind in ("all_reduce", "reduce_scatter", "all_gather")
+    )
+    assert whole.bandwidth == pytest.approx(scatter.bandwidth + gather.bandwidth)
+    assert whole.latency == pytest.approx(scatter.latency + gather.latency) == pytest.approx(2 * latency)

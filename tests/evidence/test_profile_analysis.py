@@ -246,6 +246,20 @@ def test_gaps_by_who_was_late():
     assert "read results back less often" in first.why
 
 
+def test_gaps_are_those_of_a_mean_step_and_add_up_to_its_idle_time():
+    """Two steps of 300 us: the first idles for 45 us, the second for 145 us."""
+    made = Made()
+    for start, late in ((0, 45), (300, 145)):
+        made.run("step", start * US, 300 * US, on="steps", kind="steps")
+        made.run("a", start * US, 100 * US, launched=start * US)
+        second = start + 100 + late
+        made.run("b", second * US, (300 - 100 - late) * US, launched=(second - 2) * US)
+    reading = made.read().reading
+    assert sum(gap.seconds for gap in reading.gaps) == pytest.approx((45 + 145) / 2 * 1e-6)
+    assert sum(gap.times for gap in reading.gaps) == 1
+    assert max(gap.longest_s for gap in reading.gaps) == pytest.approx(145e-6)
+
+
 # ---- transfers with several events ----
 
 

@@ -12,6 +12,7 @@ from dragonscale.evidence.bands import (
     inside,
     kinds_of,
     left_out,
+    quantile,
     training_coverage,
     widened,
 )
@@ -204,3 +205,9 @@ def test_counts_are_those_of_the_kinds() -> None:
     for name, row in table["kinds"].items():
         if len(name.split()) <= 3:
             assert runs_of(name) == row["runs"], name
+
+
+@pytest.mark.parametrize(("share", "value"), [(0.1, 1), (0.25, 2.5), (0.5, 5), (0.9, 9), (0.01, 1), (0.99, 9)])
+def test_a_quantile_reaches_for_the_tails(share: float, value: float) -> None:
+    """The k-th of n values is the quantile of k / (n + 1): nine values say nothing of what lies beyond a tenth."""
+    assert quantile(range(9, 0, -1), share) == pytest.approx(value)

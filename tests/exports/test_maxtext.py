@@ -163,3 +163,8 @@ def test_a_folder_that_hosts_must_share_is_said_beside_its_key() -> None:
     text = next(iter(maxtext.write(_run("fsdp=64", "llama3-8b", "v5p:4x4x4", 128)).files.values()))
     before, _ = text.split("\nbase_output_directory: maxtext_output")
     assert "all hosts see" in before.splitlines()[-1]
+
+
+def test_both_devices_of_a_tpu7x_chip_hold_a_replica_each_where_weights_are_whole() -> None:
+    table, _ = _made("data=64,zero=0,microbatch=1", "llama3-8b", "tpu7x:4x4x4", 256)
+    assert (table["ici_data_parallelism"], table["ici_fsdp_parallelism"]) == (128, 1)

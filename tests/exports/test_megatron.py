@@ -303,3 +303,12 @@ def test_bridge_records_the_graphs_that_its_stack_is_timed_with(model: str, plan
     assert ("cuda_graph_impl" in text) == bool(expected)
     assert any("CUDA graphs" in one.planned for one in written.differences) != bool(expected)
     assert ("NCCL_GRAPH_REGISTER" in written.programs[0].env) == bool(expected)
+
+
+@pytest.mark.parametrize(("dtype", "layout", "recipe"), [("fp8", "hybrid", "tensorwise"), ("mxfp8", "e4m3", "mxfp8")])
+def test_gradients_of_tensor_scaled_fp8_have_their_own_format(dtype: str, layout: str, recipe: str) -> None:
+    """Transformer Engine's `hybrid`: e4m3 for weights and activations, e5m2 for gradients, which need its range. Blocks
+    of MXFP8 are narrow enough for e4m3 in all three."""
+    on = "h100:64" if dtype == "fp8" else "b200:64"
+    flags = _flags(_run("llama3-8b", on, f"fsdp=64,zero=1,dtype={dtype}"))
+    assert (flags["--fp8-format"], flags["--fp8-recipe"]) == (layout, recipe)

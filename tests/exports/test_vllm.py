@@ -7,7 +7,9 @@ import pytest
 
 import dragonscale as ds
 from dragonscale.errors import Infeasible, InputError
+from dragonscale.exports.engines.vllm.read_vllm import tokens as token_count
 from dragonscale.exports.imported import Given
+from dragonscale.exports.keys import ReadFlags
 from dragonscale.exports.reading import read_plan
 
 LLAMA = {"model": "llama3-70b", "on": "h100:8", "batch": "64", "prompt": "1024", "output": "256"}
@@ -28,6 +30,11 @@ WRITTEN = {
         "tp8 weights=fp8 compute=fp8 kv=fp8",
         {},
         "--quantization fp8_per_tensor --kv-cache-dtype fp8",
+    ),
+    "block-scaled fp8 of a 16-bit checkpoint": (
+        "tp8 weights=fp8 compute=fp8_block",
+        {},
+        "--quantization fp8_per_block ",
     ),
     "int4 needs a checkpoint": ("tp8 weights=int4", {}, "serve ./Meta-Llama-3-70B-Instruct-W4A16 "),
     "and is served by the model's name": (
@@ -218,3 +225,12 @@ def test_the_routers_names_are_its_own() -> None:
     from tools.software import run
 
     assert {*run("vllm", "router-keys")["keys"]} == {*load_keys("vllm-router").keys}
+
+
+@pytest.mark.parametrize(
+    ("written", "tokens"),
+    [("8192", 8192), ("8k", 8000), ("8K", 8192), ("2.5k", 2500), ("1m", 10**6), ("1M", 2**20), ("0.5M", 2**19)],
+)
+def test_a_capital_suffix_is_a_power_of_two(written: str, tokens: int) -> None:
+    """As vLLM's `human_readable_int` reads them."""
+    assert token_count(ReadFlags({"--max-num-batched-tokens": written}), "--max-num-batched-tokens") == tokens

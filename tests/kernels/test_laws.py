@@ -174,3 +174,30 @@ def test_quicker_exponentials_save_the_same_seconds_of_either_pass() -> None:
     softmax = quick.attention.of("bf16").softmax
     assert saved / attention_seconds(*sizes, plain) == pytest.approx(softmax / 2 / (128 + softmax), rel=0.01)
     assert also == pytest.approx(saved, rel=0.01)
+
+
+# Bits of an element, elements that share a scale, and bytes of the scale: NVFP4 (NVIDIA), the OCP's MX formats, and
+# group-wise int4 (128 elements, an fp16 scale; zero points are left out).
+SCALED = {
+    "nvfp4": (4, 16, 1),
+    "mxfp4": (4, 32, 1),
+    "mxfp8": (8, 32, 1),
+    "int4": (4, 128, 2),
+    "fp4": (4, 1, 0),
+    "fp8": (8, 1, 0),
+    "int8": (8, 1, 0),
+    "bf16": (16, 1, 0),
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_bytes_of_a_format_are_its_bits_and_its_share_of_a_scale(name: str) -> None:
+    weights, _, activations = name.partition("_")
+    stored = FORMATS[name]
+    if weights in SCALED:
+        bits, block, scale = SCALED[weights]
+        assert stored.weight == bits / 8 + scale / block
+    if activations in SCALED:
+        bits, block, scale = SCALED[activations]
+        assert stored.activation == bits / 8 + scale / block
+    assert weights in SCALED or name in ("fp16", "fp32", "tf32")

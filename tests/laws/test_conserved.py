@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from dragonscale.models import simple
 from dragonscale.models.transformer import count_parameters
+from dragonscale.physics.rooflines.cost import Cost, Rates, roofline
 from dragonscale.training.cost.evaluation import judge_one
 from dragonscale.training.plan.plan import Plan
 from tests.training.plans import job_of
@@ -60,3 +61,20 @@ def test_every_parameter_has_its_state_on_as_many_chips_as_do_not_split_it(data:
     assert held * 64 == pytest.approx(
         12 * (rest * (copies if plan.zero else tokens * plan.expert) + experts * copies), rel=0.02
     )
+
+
+@given(bf16=st.floats(1e6, 1e15), fp8=st.floats(1e6, 1e15), vector=st.floats(1e3, 1e12), moved=st.floats(1e3, 1e12))
+def test_work_in_two_formats_on_one_unit_takes_the_sum_of_their_times(
+    bf16: float, fp8: float, vector: float, moved: float
+) -> None:
+    """A matrix unit multiplies one format after the other; a roofline of both is that of each, added."""
+    rates = Rates({("matrix", "bf16"): 1e15, ("matrix", "fp8"): 2e15, ("vector", "fp32"): 6e13}, {"hbm": 3e12})
+    parts = [
+        Cost(flops={("matrix", "bf16"): bf16}, bytes={"hbm": moved}),
+        Cost(flops={("matrix", "fp8"): fp8, ("vector", "fp32"): vector}),
+    ]
+    seconds = roofline(parts[0] + parts[1], rates).seconds
+    alone = [roofline(part, rates).seconds for part in parts]
+    assert seconds["matrix"] == pytest.approx(alone[0]["matrix"] + alone[1]["matrix"])
+    assert seconds["vector"] == alone[1]["vector"]
+    assert seconds["hbm"] == alone[0]["hbm"]

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from dragonscale.models import cache_bytes, count_parameters, kv_bytes_per_token, load_config
+from dragonscale.models import cache_bytes, count_parameters, kv_bytes_per_token, load_config, load_model
 from dragonscale.models.huggingface import model_types
+from dragonscale.models.huggingface.quantization import weight_dtypes
 
 HERE = Path(__file__).parent
 SMALL = [json.loads(line) for line in (HERE / "counted_small.jsonl").read_text().splitlines()]
@@ -137,3 +138,12 @@ def test_fixed_states_do_not_grow():
     linear = next(section for section in sections if section.name == "block0")
     state = 4 * 48 * 128 * 128 + 2 * 3 * (2 * 16 * 128 + 48 * 128)
     assert cache_bytes([linear], 10)["block0"] == cache_bytes([linear], 10**6)["block0"] == 48 * state
+
+
+@pytest.mark.parametrize("field", ["modules_to_not_convert", "ignore", "ignored_layers", "exclude_modules"])
+def test_layers_that_a_checkpoint_leaves_alone_are_not_quantized(field: str) -> None:
+    """Each library has its own name for the list: Transformers, compressed-tensors, vLLM's fp8 and ModelOpt."""
+    model = load_model("llama3-8b")
+    config = {"quant_method": "fp8", field: ["lm_head", "model.layers.*.self_attn.q_proj"]}
+    assert weight_dtypes(model, config, None) == {"mlp": "fp8"}
+    assert weight_dtypes(model, {"quant_method": "fp8"}, None) == {"attention": "fp8", "mlp": "fp8"}

@@ -1,83 +1,101 @@
-"""The table of planted bugs fits the sources: each fragment is there once, what takes its place is still Python or
-TOML, and its tests exist."""
+"""The tool that plants random bugs: where a bug goes, which tests meet it, and what is said of it."""
 
 import ast
-import tomllib
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from tools.mutants import ROOT, SOURCE, Mutant, Outcome, WrongRow, chosen, described, main, planted, read_table
+from tools.mutants import Mutant, Outcome, callers_of, described, main, nearest_first, try_mutant, with_recorders
 
-ROWS = read_table()
-WHERE = ("plan", "training", "serving", "collectives", "simulation", "sharding", "kernels", "exports")
+MODULE = '''"""A module."""
 
-
-def test_there_are_enough_of_them_everywhere() -> None:
-    assert len(ROWS) >= 70
-    for room in WHERE:
-        assert sum(room in row.file.parts for row in ROWS) >= 5, room
-    assert Counter(row.name for row in ROWS).most_common(1)[0][1] == 1
+LIMIT = 3
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_a_row_fits_the_sources(row: Mutant) -> None:
-    """Otherwise follow the code: change its `module` or its fragments, and keep its rule."""
-    bug = row.planted(SOURCE)
-    assert "\n" not in row.before + row.after
-    sound = (SOURCE / row.file).read_text(encoding="utf-8")
-    if row.file.suffix == ".toml":
-        assert tomllib.loads(bug) != tomllib.loads(sound)
-    else:
-        assert ast.dump(ast.parse(bug)) != ast.dump(ast.parse(sound))
-    for test in row.tests:
-        assert test.startswith("tests/")
-        assert (ROOT / test).is_file()
+def double(x):
+    """Twice x."""
+    return x * 2
 
 
-def row_of(before: str, module: str = "package.module") -> Mutant:
-    return Mutant("a-row", module, before, "b", "a rule", ("tests/training/test_step.py",))
+def clamp(x): return min(x, LIMIT)
+'''
+TESTS = """from package.module import clamp, double
+
+
+def test_double():
+    assert double(2) == 4
+
+
+def test_clamp():
+    assert clamp(5) == 3
+
+
+def test_that_fails_anyway():
+    assert double(1) == 3
+"""
+PRODUCT = Mutant("package/module.py", "Mul_Add", 8, ["    return x * 2"], ["    return x + 2"])
+CONSTANT = Mutant("package/module.py", "Number", 3, ["LIMIT = 3"], ["LIMIT = 4"])
+
+
+def test_a_bug_is_planted_where_it_was_drawn() -> None:
+    assert "return x + 2" in PRODUCT.planted(MODULE)
+    assert PRODUCT.planted(MODULE).count("\n") == MODULE.count("\n")
+    with pytest.raises(SystemExit, match="draw them again"):
+        PRODUCT.planted(MODULE.replace("* 2", "* 3"))
+
+
+def test_functions_record_their_calls_and_do_what_they_did() -> None:
+    """A bug in a function is recorded there, one outside in every function; one-line functions too."""
+    text = with_recorders(MODULE, [(0, PRODUCT), (1, CONSTANT)])
+    lines = text.splitlines()
+    assert "    __import__('mutant_recorder').record(0); __import__('mutant_recorder').record(1)" in lines
+    assert "def clamp(x): __import__('mutant_recorder').record(1); return min(x, LIMIT)" in lines
+    assert [node.name for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)] == ["double", "clamp"]
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> Path:
-    (tmp_path / "package").mkdir()
-    (tmp_path / "package" / "module.py").write_text("a = 1\nc = a + a\n", encoding="utf-8")
-    return tmp_path
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder for copies, beside a repository of one module and its tests."""
+    package = tmp_path / "src" / "package"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "module.py").write_text(MODULE, encoding="utf-8")
+    (tmp_path / "test_module.py").write_text(TESTS, encoding="utf-8")
+    monkeypatch.setattr("tools.mutants.ROOT", tmp_path)
+    monkeypatch.setattr("tools.mutants.SOURCE", tmp_path / "src")
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    return scratch
 
 
-def test_a_bug_is_planted_where_its_fragment_is_once(source: Path) -> None:
-    assert row_of("c = a").planted(source) == "a = 1\nb + a\n"
-    for before, says in (("a", r"a-row: .* 'a' 3 times, not once"), ("d", "'d' 0 times")):
-        with pytest.raises(WrongRow, match=says):
-            row_of(before).planted(source)
-    with pytest.raises(WrongRow, match=r"a-row: there is no module package\.other"):
-        row_of("a", "package.other").planted(source)
-
-
-def test_a_bug_is_taken_out_again(source: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("tools.mutants.SOURCE", source)
-    copy = tmp_path / "copy"
-    (copy / "package").mkdir(parents=True)
-    with planted(row_of("c = a"), copy):
-        assert (copy / "package" / "module.py").read_text(encoding="utf-8") == "a = 1\nb + a\n"
-    assert (copy / "package" / "module.py").read_bytes() == (source / "package" / "module.py").read_bytes()
-
-
-def test_some_are_chosen_by_name_or_module(capsys: pytest.CaptureFixture[str]) -> None:
-    assert {row.module for row in chosen(ROWS, ["dragonscale.plan."])} <= {
-        row.module for row in ROWS if ".plan." in row.module
+def test_a_bug_meets_the_callers_of_its_function(scratch: Path) -> None:
+    callers = callers_of([PRODUCT, CONSTANT], scratch, ["test_module.py"], 0)
+    assert callers == {
+        0: ["test_module.py::test_double"],
+        1: ["test_module.py::test_clamp", "test_module.py::test_double"],
     }
-    assert chosen(ROWS, [ROWS[0].name]) == [ROWS[0]]
-    assert chosen(ROWS, []) == ROWS
-    assert main(["no-such-bug"]) == 2
-    assert "begins with 'no-such-bug'" in capsys.readouterr().err
+    # 2 + 2 is 2 * 2: the test does not see this bug. The limit is seen.
+    assert try_mutant(PRODUCT, callers[0], scratch, 60).result == "lived"
+    assert try_mutant(CONSTANT, callers[1], scratch, 60).result == "died"
+    assert try_mutant(PRODUCT, [], scratch, 60).result == "no test"
 
 
-def test_an_outcome_says_who_noticed() -> None:
-    row = row_of("a")
-    assert described(Outcome(row, "tests/training/test_step.py", 2.0)).endswith("a-row")
-    assert "only by tests/training" in described(Outcome(row, "tests/training", 2.0))
-    assert "LIVED" in described(Outcome(row, "", 2.0))
-    assert "a rule" in described(Outcome(row, "", 2.0))
+def test_tests_of_the_module_come_first() -> None:
+    tests = {"tests/cli/test_a.py::test", "tests/training/test_b.py::test", "tests/training/test_memory.py::test"}
+    mutant = Mutant("dragonscale/training/memory/memory.py", "", 1, [], [])
+    assert [test.split("/")[-1] for test in nearest_first(mutant, tests)] == [
+        "test_memory.py::test",
+        "test_b.py::test",
+        "test_a.py::test",
+    ]
+
+
+def test_what_lived_is_shown() -> None:
+    assert described(Outcome(PRODUCT, "died", 3, 1.0)).endswith("package/module.py:8")
+    assert "- return x * 2\n    + return x + 2" in described(Outcome(PRODUCT, "lived", 3, 1.0))
+
+
+def test_a_missing_file_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([str(tmp_path / "none.json")])
+    assert "none.json; `python -m tools.draw_mutants` writes one." in capsys.readouterr().err

@@ -169,3 +169,12 @@ def test_what_does_not_fit_is_told_and_not_an_error() -> None:
     room = capacity(deploy("llama3.1-405b", "v5e:1x1", ""))
     assert not bool(numpy.all(room.fits))
     assert one(room.sequences(1024)) == 0
+
+
+@pytest.mark.parametrize(("kv", "bytes_per_token"), [("bf16", 2 * 576), ("fp8", 576 + 2)])
+def test_an_eight_bit_latent_has_one_scale(kv: str, bytes_per_token: int) -> None:
+    """DeepSeek's cache is a latent of 512 elements and 64 that are rotated, in 61 layers; our own engine keeps a scale
+    of two bytes with each latent of eight bits, the rotated part included."""
+    plan = f"tensor=8,expert=8,weights=fp8,compute=fp8_block,kv={kv}"
+    cached = cache_per_chip(deploy("deepseek-v3", "h200:8", plan, "dragonscale"), 1000.0)
+    assert one(cached) == pytest.approx(1000 * 61 * bytes_per_token)

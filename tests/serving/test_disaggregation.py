@@ -32,6 +32,7 @@ from dragonscale.serving.space.disaggregation import (
     alone,
     best_pools,
     decode_load,
+    decode_step,
     pools,
     prompt_share,
     within_memory,
@@ -420,3 +421,20 @@ def test_a_replica_that_only_decodes_takes_the_largest_batch_that_meets_the_targ
     missed = min((one for one in found if not one.meets), key=lambda one: one.batch)
     assert met.batch < missed.batch <= 1.05 * met.batch
     assert met.state.tpot == pytest.approx(met.decode_s)
+
+
+@pytest.mark.parametrize("output", [1, 2, 8])
+def test_a_decode_pool_takes_a_step_less_than_there_are_tokens(configs: list[Config], output: int) -> None:
+    """The prefill makes the first token, and comes with the cache."""
+    pair = best_pools(configs, ASK)[0]
+    short = replace(pair, ask=replace(pair.ask, output=output))
+    steps_per_s = pair.decodes / decode_step(pair.decode)
+    assert short.draining == pytest.approx(steps_per_s * pair.decode.batch / max(output - 1, 1))
+
+
+def test_every_replica_of_a_prefill_pool_has_ports(configs: list[Config]) -> None:
+    pair = best_pools(configs, ASK)[0]
+    one, three = replace(pair, prefills=1), replace(pair, prefills=3)
+    chip = pair.prefill.piece.chip
+    assert one.port_bytes_per_s == port_bandwidth(chip) * pair.prefill.chips
+    assert three.port_bytes_per_s == 3 * one.port_bytes_per_s

@@ -1,5 +1,9 @@
 """What a run is counted with: histograms, series over time, pages as sequences grow, speculation's draws."""
 
+import math
+import random
+import statistics
+
 import numpy
 import pytest
 from hypothesis import given
@@ -151,3 +155,15 @@ def test_one_token_has_no_time_per_token() -> None:
     fleet = Fleet(Pool(LinearTimes(0.02), 100_000))
     result = simulate(fleet, OpenLoop(Poisson(2.0), 50, Fixed(100), Fixed(1)))
     assert (result.latency["ttft_s"].count, result.latency["tpot_s"].count) == (50, 0)
+
+
+def test_an_interval_is_the_error_of_the_mean() -> None:
+    """Its half-width is about 2.04 standard errors of the values (Student's t of some thirty batches), not of a
+    batch."""
+    values = random.Random(1).choices(range(1, 1001), k=20_000)
+    times = Histogram()
+    for value in values:
+        times.add(float(value))
+    mean = times.summary().mean
+    standard_error = statistics.stdev(values) / math.sqrt(len(values))
+    assert 1.2 * standard_error < (mean.high - mean.low) / 2 < 3.5 * standard_error

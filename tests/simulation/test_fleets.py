@@ -413,3 +413,14 @@ def test_memory_does_not_grow_with_the_run() -> None:
 def test_impossible_fleets_are_refused(wrong) -> None:
     with pytest.raises(InputError):
         wrong()
+
+
+def test_time_to_the_first_token_is_that_of_requests_since_the_last_look() -> None:
+    """Ten requests took 1 s each, then two took 4 s each: the second look sees 4 s, twice the target."""
+    tally = Tally({}, 0, 1, False)
+    scaler = Autoscaler(Autoscale(1, 16, 2.0, on="ttft"), tally)
+    pool = [SimpleNamespace(waiting=[]) for _ in range(2)]
+    tally.firsts, tally.firsts_s = 10, 10.0
+    assert scaler.wanted(pool, 0, 1.0) == 1
+    tally.firsts, tally.firsts_s = 12, 18.0
+    assert scaler.wanted(pool, 0, 2.0) == 4

@@ -14,6 +14,7 @@ from dragonscale.errors import InputError
 from dragonscale.simulation import (
     Autoscale,
     CacheTier,
+    Failure,
     Fixed,
     Fleet,
     LinearTimes,
@@ -29,6 +30,7 @@ from dragonscale.simulation import (
 )
 from dragonscale.simulation.adapters import AdapterTimes
 from dragonscale.simulation.loop import NO_POOL
+from dragonscale.simulation.pages import AdapterSlots
 from tests.simulation.fleets import finished_run, replay
 
 TIMES = LinearTimes(1.0, prompt_s=0.0)
@@ -275,3 +277,23 @@ def test_a_deadline_is_met_by_the_replicas_that_are_told() -> None:
 def test_what_cannot_be_is_refused_in_a_sentence(words: dict, told: str) -> None:
     with pytest.raises(InputError, match=told):
         read_question(dataclasses.replace(ASKED, **words))
+
+
+def test_a_prefill_replica_that_is_back_has_nothing_left_to_send() -> None:
+    """A prompt takes 1 s and its cache 30 s on the link. The replica dies at 5 s and is back at 10 s: computed again by
+    11 s, the cache arrives at 41 s. The transfer that was cut off no longer holds the link until 31 s."""
+    prefill = Pool(LinearTimes(1.0, send_s=1.0), 1000)
+    fleet = Fleet(Pool(TIMES, 1000), prefill, failures=(Failure(0, 5.0, 5.0, "prefill"),))
+    (request,) = served(fleet, [SimulatedRequest(0, 0.0, 30, 2)])
+    assert request.ttft_s == pytest.approx(41.0)
+
+
+def test_the_adapter_that_was_unused_longest_gives_way() -> None:
+    slots = AdapterSlots(2)
+    for adapter in (1, 2):
+        assert slots.hold(adapter), "loaded at first"
+        slots.free(adapter)
+    assert slots.hold(3), "takes the place of 1"
+    assert not slots.hold(2), "still there"
+    slots.free(3)
+    assert slots.hold(1), "was dropped"

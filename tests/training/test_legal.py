@@ -329,3 +329,13 @@ def test_a_space_in_python_pins_what_a_fixed_setting_does() -> None:
     assert [one.plan for one in written] == [one.plan for one in typed]
     assert written[0].plan.zero == 3
     assert not search(here, replace(Space(fixed=mesh, remat=("none",)), zero=(3,)), 1).best  # narrowed, not asked for
+
+
+@pytest.mark.parametrize(("sequence", "refused"), [(8192, False), (8192 + 8, True), (8192 + 64, False)])
+def test_a_ring_on_tpus_needs_sequences_that_its_square_divides(sequence: int, refused: bool) -> None:
+    """MaxText's ring over 8 chips: 8,200 tokens divide by 8 and not by 64."""
+    here = job(stack="maxtext", on="v5p:4x4x4", sequence=sequence)
+    found = illegal(here, parse_plan("fsdp8 cp8 ring"))
+    assert any("context squared divides" in text for text in found) == refused
+    gathered = illegal(here, parse_plan("fsdp8 cp8 gather"))
+    assert not any("context squared" in text for text in gathered)

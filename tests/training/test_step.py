@@ -269,3 +269,13 @@ def test_no_more_hides_than_there_are_kernels_to_hide_it_under(stack, schedule):
     hidden = sum(line.total("expected_s") - line.total("exposed_s") for line in moved)
     kernels = sum(line.total("expected_s") for line in lines if line.flops or line.kind == "elementwise")
     assert 0 <= hidden <= kernels * (1 + 1e-9)
+
+
+def test_attention_of_our_own_program_multiplies_whole_squares():
+    """As XLA compiles it: every query with every key, forward two products of 128 elements a head (QK and PV), backward
+    five (the scores again, and the gradients of Q, K, V and of the scores)."""
+    ledger = judged("fsdp8 block", job_of("h100:8", batch=64, sequence=4096, stack="dragonscale")).ledger
+    by_phase = {line.phase: line.flops for line in ledger.lines if line.kind == "attention"}
+    square = 2 * 4096**2 * 32 * 128  # of one sequence and 32 heads
+    assert by_phase["forward"] == by_phase["recompute"] == pytest.approx(2 * square)
+    assert by_phase["backward"] == pytest.approx(5 * square)

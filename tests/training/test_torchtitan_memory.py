@@ -1,12 +1,15 @@
 """What torchtitan's modes hold, added up by hand from what its source keeps."""
 
+import dataclasses
+
+import msgspec
 import pytest
 
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.physics.sharding.placement import lay_wires
 from dragonscale.training.cost.evaluation import judge_one, make_job, make_setting
-from dragonscale.training.memory.memory import saved_bytes
+from dragonscale.training.memory.memory import saved_bytes, section_bytes
 from dragonscale.training.plan.plan import AXES
 from dragonscale.training.plan.plan_file import parse_plan
 from dragonscale.training.plan.setting import pass_sizes
@@ -56,3 +59,17 @@ def test_gradients_of_fsdp2_have_memory_of_their_own_all_the_time():
         assert memory["logits"] > memory["gradients"] > 0
         held.append(sum(memory[part] for part in ("optimizer", "gradients")))
     assert (held[0] - held[1]) / (1 / 8 - 1 / 128) == pytest.approx(16 * 8.03e9, rel=1e-3)
+
+
+@pytest.mark.parametrize(("scattered", "in_flight"), [(2.0, 2.0), (4.0, 6.0)])
+def test_gradients_on_their_way_have_a_copy_where_they_are_widened(scattered: float, in_flight: float) -> None:
+    """Two bytes as the backward pass makes them; beside those a copy of four where they are scattered in float32."""
+    job = make_job(load_model("llama3-8b"), parse_slice("h100:8"), 8, 8192, "torchtitan")
+    plan = parse_plan("fsdp8")
+    setting = make_setting(job, plan, True, {})
+    state = msgspec.structs.replace(setting.stack.state, scatter_bytes=scattered)
+    setting = dataclasses.replace(setting, stack=msgspec.structs.replace(setting.stack, state=state))
+    mesh = lay_wires({name: getattr(plan, name) for name in AXES}, job.slice, AXES).mesh
+    block = next(section for section in setting.sections if section.name == "block")
+    layer = section_bytes(setting, block, 1, mesh)
+    assert layer.reducing == pytest.approx(layer.shards * layer.used * in_flight)

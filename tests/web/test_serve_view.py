@@ -61,6 +61,7 @@ def test_parts_add_up(job: str) -> None:
     for bar in bars.values():
         shown = sum(part["shown"]["value"] for part in bar["parts"])
         assert shown == pytest.approx(bar["total"]["value"], rel=1e-6), bar["name"]
+        assert 0 < bar["lower"]["value"] < 0.98 * bar["total"]["value"], "the bound is a time of its own, below"
         for part in bar["parts"]:
             lines = sum(line["exposed"]["value"] for line in part["lines"])
             assert lines == pytest.approx(part["shown"]["value"], rel=1e-9), part["name"]

@@ -155,5 +155,9 @@ def test_narrow_tensors() -> None:
     made = as_numbers({"b_blocks": blocks, "b_scales": np.array([[129]], np.uint8)}, "b_blocks").astype(np.float32)
     assert made.shape == (1, 32)
     assert made[0, :2].tolist() == [4.0, -2.0]
+    # Scales are exponents with a bias of 127, up to 254: half a byte's range lies above what a signed byte holds.
+    for exponent in (1, 126, 128, 200):
+        scaled = as_numbers({"b_blocks": blocks, "b_scales": np.array([[exponent]], np.uint8)}, "b_blocks")
+        assert scaled.astype(np.float32)[0, 0] == 2.0 ** (exponent - 127)
     with pytest.raises(InputError, match="scales that are not known"):
         as_numbers({"c": values}, "c")

@@ -8,9 +8,11 @@ import pytest
 pytest.importorskip("jax")
 
 import jax
+import jax.numpy as jnp
 from scipy.special import softmax
 
 from dragonscale.runtime.serve import sampling
+from dragonscale.runtime.serve.filters import STATE, TOKEN, SlotState
 from dragonscale.runtime.serve.requests import GenerateRequest, Sampling
 from dragonscale.runtime.serve.sampling import Sampler
 from dragonscale.runtime.serve.speculation import DraftModel, NgramIndex, single_batch
@@ -166,3 +168,24 @@ def test_a_draft_models_step_is_the_targets_with_one_token_of_each_row() -> None
     assert (later.lengths.tolist(), later.slots.tolist(), later.reads.tolist()) == ([[9, 0]], [[1, 2]], [[0, 1]])
     assert (later.tables[0, 0] == [1, 2, 3, 4, 5]).all()
     assert single_batch(batch, 0).from_last.tolist() == [[True, False]]
+
+
+def test_a_rejected_draft_says_nothing_of_the_token_in_its_place() -> None:
+    """p is 0.4, 0.4, 0.2 and every draft is the third token: one in five stays, and the others are replaced by the
+    first two tokens equally often. With one random key for both draws, those rejected would favour the first: 0.6 to
+    0.4."""
+    rows, p = 4000, numpy.array([0.4, 0.4, 0.2], numpy.float32)
+    slots = numpy.zeros(rows * 2, STATE)
+    slots["settings"] = [1, 0, 1, 0, 0, 0, 1]
+    slots["seed"][:, 0] = numpy.arange(rows * 2)
+    state = SlotState.unpacked(jnp.asarray(slots.view(numpy.uint32).reshape(rows * 2, -1)))
+    positions = jnp.ones(rows * 2, jnp.int32)
+    logits = jnp.tile(jnp.log(p), (rows * 2, 1))
+    drawn = jnp.tile(jnp.asarray([0.0, 0.0, 1.0], jnp.float32), (rows, 1, 1))  # (rows, drafts, vocabulary)
+    drafts = jnp.full((rows, 1), 2)
+    noise = state.noise(positions, TOKEN, 3)
+    chosen, stays = sampling._weighed(logits, state, positions, noise, drawn, drafts)
+    instead = numpy.asarray(chosen).reshape(rows, 2)[:, 0][~numpy.asarray(stays)[:, 0]]
+    assert numpy.mean(numpy.asarray(stays)) == pytest.approx(0.2, abs=0.03)
+    assert numpy.mean(instead == 0) == pytest.approx(0.5, abs=0.04)
+    assert not (instead == 2).any()
