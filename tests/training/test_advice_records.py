@@ -137,8 +137,8 @@ def test_the_best_plans_say_why_faster_ones_are_not() -> None:
     best = best_plans(run, run.on_slice(), count=3)
     assert best.job.stack.name == "megatron-lm"
     assert not best.refusals
-    assert all(other.gain > 0 for other in passed_over(best.job, best.found))
-    recommended = best.found.best[0]
+    assert all(other.gain > 0 for other in passed_over(best.job, best.result))
+    recommended = best.result.best[0]
     full = Candidate(parse_plan("fsdp8 z3 none mb4"), recommended.seconds / 2, 84e9, roomy=False)
     reason = why_not_recommended(best.job, recommended, full)
     assert (reason.reason, reason.gain) == (FULL, pytest.approx(1.0))

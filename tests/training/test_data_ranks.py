@@ -4,7 +4,7 @@ import pytest
 
 from dragonscale.commands.questions.train import TrainQuestion
 from dragonscale.commands.train.ask_train import understood
-from dragonscale.commands.train.train_question import TrainAsked
+from dragonscale.commands.train.train_question import TrainRequest
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.runtime.train.settings import read_order
@@ -15,7 +15,7 @@ from dragonscale.training.plan.stack import stacks
 from dragonscale.training.search.legal import read_ranks
 
 
-def asked(plan: str, stack: str = "megatron") -> TrainAsked:
+def asked(plan: str, stack: str = "megatron") -> TrainRequest:
     words = {"model": "llama3-70b", "on": "h100:512", "batch": "512seq", "seq": "8192"}
     return understood(TrainQuestion(**words, stack=stack, plan=plan, alone=True))
 

@@ -10,7 +10,7 @@ from dragonscale.commands.questions.export import ExportQuestion
 from dragonscale.commands.questions.flag import written
 from dragonscale.commands.questions.train import TrainQuestion
 from dragonscale.commands.train.ask_train import ask as ask_train
-from dragonscale.commands.train.train_question import TrainAsked
+from dragonscale.commands.train.train_question import TrainRequest
 from dragonscale.commands.train.train_records import PlanReport
 from dragonscale.errors import Infeasible
 from dragonscale.exports.runs import ServingRun, TrainingRun
@@ -124,7 +124,7 @@ def runs_stack(target: Target, name: str) -> bool:
     return False
 
 
-def _refused(asked: TrainAsked, plan: Plan, target: Target, found: PlanReport, question: TrainQuestion) -> Infeasible:
+def _refused(asked: TrainRequest, plan: Plan, target: Target, found: PlanReport, question: TrainQuestion) -> Infeasible:
     """Why a plan does not run, with the nearest that does: another batch, one change of the plan, or what is
     recommended."""
     who = f"{target.title} cannot run" if found.illegal else f"{asked.job.slice} does not run"
@@ -138,7 +138,7 @@ def _refused(asked: TrainAsked, plan: Plan, target: Target, found: PlanReport, q
     return Infeasible(f"{who} {short_plan(plan)}: {why}; {rest}.")
 
 
-def _neighbours(asked: TrainAsked, plan: Plan) -> Iterator[Plan]:
+def _neighbours(asked: TrainRequest, plan: Plan) -> Iterator[Plan]:
     """Plans one change away, the least of them first: the stack's own words, smaller microbatches,
     more recomputation."""
     job = asked.job.on_slice()
@@ -160,7 +160,7 @@ def _best(question: TrainQuestion) -> Plan | None:
     return None if best is None else best.plan
 
 
-def _runs(asked: TrainAsked, plan: Plan) -> bool:
+def _runs(asked: TrainRequest, plan: Plan) -> bool:
     """Whether a plan of a question runs as it is."""
     return assess(asked.job.on_slice(), plan).feasible
 

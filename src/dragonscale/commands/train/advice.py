@@ -38,16 +38,19 @@ def bound_text(assessed: PlanAssessment, overhead: Overhead | None) -> str:
         return text
     if overhead.contention:
         return f"{text}; {overhead.share:.0%} is contention: overlapped {overhead.term} slow the kernels beside them"
-    exposed = "exposed " if overhead.communication else ""
-    return f"{text}; {overhead.share:.0%} is {exposed}{overhead.term}"
+    if overhead.communication:
+        return f"{text}; {overhead.share:.0%} is exposed {overhead.term}"
+    return f"{text}; {overhead.share:.0%} is {overhead.term}"
 
 
 def advice_text(bound: str, helps: list[Help], stacks: bool) -> str:
     """What bounds the step and what would help, in a sentence; `stacks` says whether there were others to try."""
     if helps:
         return f"{bound}. What would help, in tokens/s: {help_text(helps)}"
-    tried = f"batch, microbatch, recompute, {'stack, ' if stacks else ''}links"
-    return f"{bound}; nothing that was tried ({tried}) gains more than {MIN_GAIN:.0%}."
+    tried = ["batch", "microbatch", "recompute", "links"]
+    if stacks:
+        tried.insert(-1, "stack")
+    return f"{bound}; nothing that was tried ({', '.join(tried)}) gains more than {MIN_GAIN:.0%}."
 
 
 def help_text(helps: list[Help]) -> str:
@@ -56,10 +59,13 @@ def help_text(helps: list[Help]) -> str:
         return ""
     changes = []
     for row in helps:
-        needs = f" (needs {row.needs})" if row.needs else ""
-        changes.append(f"{row.change} {row.gain:+.0%}{needs}")
-    start = "nothing that leaves room in memory; " if all(row.needs for row in helps) else ""
-    return f"{start}{'; '.join(changes)}."
+        change = f"{row.change} {row.gain:+.0%}"
+        if row.needs:
+            change += f" (needs {row.needs})"
+        changes.append(change)
+    if all(row.needs for row in helps):
+        changes.insert(0, "nothing that leaves room in memory")
+    return f"{'; '.join(changes)}."
 
 
 def help_row(job: Job, speedup: SpeedUp) -> Help:
@@ -68,8 +74,9 @@ def help_row(job: Job, speedup: SpeedUp) -> Help:
     needs = ""
     if not speedup.roomy:
         limit = speedup.job.slice.chip.visible
-        full = speedup.hbm_bytes > limit
-        needs = f"{speedup.hbm_bytes / 1e9:.0f} GB a chip" if full else f"{speedup.hbm_bytes / limit:.0%} of memory"
+        needs = f"{speedup.hbm_bytes / limit:.0%} of memory"
+        if speedup.hbm_bytes > limit:
+            needs = f"{speedup.hbm_bytes / 1e9:.0f} GB a chip"
     return Help(change, speedup.gain, needs, flags)
 
 
@@ -122,12 +129,12 @@ def _relief_change(relief: MemoryRelief) -> str:
     if not relief.settings:
         return "--numerics benchmark (gradients in bf16, as in published benchmarks)"
     first, *others = (f"{name}={relief.plan[name]}" for name in relief.settings)
-    return f"{first} with {' and '.join(others)}" if others else first
+    return " with ".join(filter(None, [first, " and ".join(others)]))
 
 
 def _pace(slower: float) -> str:
     """By how much a step gets longer."""
-    percent = signed_percent(slower)
+    percent = signed_percent(slower)  # empty where it rounds to nothing
     return f"step {percent}" if percent else "as fast"
 
 
@@ -136,13 +143,15 @@ def gradients_text(job: Job, other: OtherNumerics | None) -> str:
     other."""
     if other is None:
         return ""
-    why = "the software's default" if other.job.numerics == "benchmark" else "as in published benchmarks"
-    pace = f"{abs(other.gain):.1%} {'faster' if other.gain > 0 else 'slower'}"
-    fits = "" if other.fits else ", which does not fit"
-    return (
-        f"added and reduced in {_gradient_format(job)}, {why}; --numerics {other.job.numerics}: in "
-        f"{_gradient_format(other.job)}, {pace}, {other.hbm_bytes / 1e9:.1f}GB{fits}"
+    numerics = other.job.numerics
+    # of the two ways, the one that is not tried here is the one in place
+    why = "the software's default" if numerics == "benchmark" else "as in published benchmarks"
+    direction = "faster" if other.gain > 0 else "slower"
+    text = (
+        f"added and reduced in {_gradient_format(job)}, {why}; --numerics {numerics}: in "
+        f"{_gradient_format(other.job)}, {abs(other.gain):.1%} {direction}, {other.hbm_bytes / 1e9:.1f}GB"
     )
+    return text if other.fits else f"{text}, which does not fit"
 
 
 def _gradient_format(job: Job) -> str:

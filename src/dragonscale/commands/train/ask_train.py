@@ -21,7 +21,7 @@ from dragonscale.commands.train.scaling import crossover_notes, scaling_rows
 from dragonscale.commands.train.slices import cheapest_report, fewest_report, largest_report, several_report
 from dragonscale.commands.train.train_blocks import train_blocks
 from dragonscale.commands.train.train_charts import draw
-from dragonscale.commands.train.train_question import TrainAsked, read_question
+from dragonscale.commands.train.train_question import TrainRequest, read_question
 from dragonscale.commands.train.train_records import PlanReport, TrainReport
 from dragonscale.errors import shorten
 from dragonscale.listener import Listener
@@ -40,45 +40,47 @@ from dragonscale.training.search.search import Progress
 
 OF_SEARCH = ("tokens", "price", "pricing", "owned", "dtype", "fix", "remat", "optimizer")
 """Flags that a search for another plan takes over from a question."""
+# A plan that takes so many times the step of the recommended one is compared with it next.
 SLOWER = 1.005
-"""A plan that takes so many times the step of the recommended one is compared with it next."""
 
 
 def ask(question: TrainQuestion, listener: Listener, brief: bool = False) -> TrainReport:
     """A question answered, with notes on how it was read told first; in brief, a given plan by itself."""
-    asked = understood(question)
-    for note in asked.notes:
+    request = understood(question)
+    for note in request.notes:
         listener.note(note)
-    return _answer(asked, listener.step, brief, listener.notes)
+    return _answer(request, listener.step, brief, listener.notes)
 
 
-def understood(question: TrainQuestion) -> TrainAsked:
+def understood(question: TrainQuestion) -> TrainRequest:
     """The question read, with its plan as the stack runs it: the rest of the chips as replicas, and settings that it
     does not name as the stack has them."""
-    asked = read_question(question)
-    if asked.job.plan is None:
-        return asked
-    text = written(asked.question.plan)
+    request = read_question(question)
+    if request.job.plan is None:
+        return request
+    text = written(request.question.plan)
     in_plan = given_settings(text)
-    named = in_plan | {"dtype"} if asked.question.dtype else in_plan
-    run = run_given_plan(asked.job, asked.job.plan, named)
+    settings = set(in_plan)
+    if request.question.dtype:
+        settings.add("dtype")  # the flag stands for a setting of the plan
+    run = run_given_plan(request.job, request.job.plan, frozenset(settings))
     notes = reading_notes(run, expert_written="expert" in in_plan and not is_plan_path(text))
-    job = replace(asked.job, plan=run.plan, chosen_stack=run.job.stack.name)
-    return replace(asked, job=job, notes=[*asked.notes, *notes])
+    job = replace(request.job, plan=run.plan, chosen_stack=run.job.stack.name)
+    return replace(request, job=job, notes=[*request.notes, *notes])
 
 
-def answer(asked: TrainAsked, progress: Progress | None = None, brief: bool = False) -> TrainReport:
+def answer(request: TrainRequest, progress: Progress | None = None, brief: bool = False) -> TrainReport:
     """The report that answers a question. In brief a given plan is judged by itself: no advice, no search for a better
     one."""
-    return _answer(asked, progress, brief, [])
+    return _answer(request, progress, brief, [])
 
 
-def _answer(asked: TrainAsked, progress: Progress | None, brief: bool, notes: list[str]) -> TrainReport:
-    job, question = asked.job, asked.question
+def _answer(request: TrainRequest, progress: Progress | None, brief: bool, notes: list[str]) -> TrainReport:
+    job, question = request.job, request.question
     if brief and job.plan is not None and job.slice is not None:
         answered = single_report(job.on_slice(), job.plan, job.tokens, question.force, brief=True)
     else:
-        answered = _planned(asked, progress)
+        answered = _planned(request, progress)
     report = answered.report
     stack = report.workload.stack
     report.release = release_of(stack)
@@ -87,81 +89,85 @@ def _answer(asked: TrainAsked, progress: Progress | None, brief: bool, notes: li
     if question.numerics and not load_stack(stack).production:
         report.notes.append(f"--numerics changes nothing: {stack} has one way to add gradients.")
     if job.tokens and report.plans and report.plans[0].feasible:
-        add_goodput(asked, answered)
-    by_cost = asked.everywhere or question.rank == "cost"
+        add_goodput(request, answered)
+    by_cost = request.everywhere or question.rank == "cost"
     if job.tokens or by_cost or len(chips) > 1:
-        missing_price = unpriced(chips, by_cost, question.pricing)
-        report.notes += [missing_price] if missing_price else []
-    return report.came_from(replace(asked, job=replace(job, chosen_stack=stack), answered=answered.first), notes)
+        report.notes += filter(None, [unpriced(chips, by_cost, question.pricing)])
+    return report.came_from(replace(request, job=replace(job, chosen_stack=stack), answered=answered.first), notes)
 
 
-def _planned(asked: TrainAsked, progress: Progress | None) -> Answered:
+def _planned(request: TrainRequest, progress: Progress | None) -> Answered:
     """The plan or slice that was asked for, with what else was asked about it."""
-    question, job = asked.question, asked.job
+    question, job = request.question, request.job
     if question.largest:
-        return largest_report(asked, progress)
-    if job.slice is None:
-        answered = several_report(asked, progress) if job.chip is None else fewest_report(asked, progress)
+        return largest_report(request, progress)
+    if job.slice is None and job.chip is None:
+        answered = several_report(request, progress)
+    elif job.slice is None:
+        answered = fewest_report(request, progress)
     elif job.plan is not None:
-        answered = _given(asked, job.plan, progress)
+        answered = _given(request, job.plan, progress)
     elif question.rank == "cost":
-        answered = cheapest_report(asked, progress)
+        answered = cheapest_report(request, progress)
     else:
-        answered = best_report(asked, job.on_slice(), progress, near=True)
+        answered = best_report(request, job.on_slice(), progress, nearby=True)
     report = answered.report
     if not report.plans:
         return answered
-    asked = replace(asked, job=replace(job, chosen_stack=report.workload.stack))
-    target = chosen_slice(asked, report)
-    report.unchanged = unchanged(asked, target, progress)
+    request = replace(request, job=replace(job, chosen_stack=report.workload.stack))
+    target = chosen_slice(request, report)
+    report.unchanged = unchanged(request, target, progress)
     if question.scaling:
-        report.scaling = list(scaling_rows(asked, target, progress))
-        report.notes += crossover_notes(asked, target)
+        report.scaling = list(scaling_rows(request, target, progress))
+        report.notes += crossover_notes(request, target)
     if question.codesign:
         rivals = [row.plan for row in report.plans[1:]]
-        report.codesign = codesign_report(asked, target, rivals, progress)
+        report.codesign = codesign_report(request, target, rivals, progress)
     return answered
 
 
-def _given(asked: TrainAsked, plan: Plan, progress: Progress | None) -> Answered:
+def _given(request: TrainRequest, plan: Plan, progress: Progress | None) -> Answered:
     """A given plan, against the best and against what was measured of it."""
-    job = asked.job.on_slice()
-    text = asked.question.measured.strip()
+    job = request.job.on_slice()
+    text = request.question.measured.strip()
     measured = measured_step(text, job, plan.dtype) if text else None
-    answered = single_report(job, plan, asked.job.tokens, asked.question.force)
+    answered = single_report(job, plan, request.job.tokens, request.question.force)
     assert answered.first is not None
     assessed = answered.first.assessed
-    if not asked.question.alone:
-        add_comparison(asked, answered, assessed, progress)
+    if not request.question.alone:
+        add_comparison(request, answered, assessed, progress)
     if measured is not None:
         answered.report.measured = measured_row(assessed, measured.seconds)
-        answered.report.notes += [measured.note] if measured.note else []
+        answered.report.notes += filter(None, [measured.note])
     return answered
 
 
-def next_command(asked: TrainAsked, report: TrainReport, detail: bool = False) -> str:
+def next_command(request: TrainRequest, report: TrainReport, detail: bool = False) -> str:
     """What to ask next of the first plan: how its step comes about; in detail, XLA's witness where there is one. Of a
     plan that is slower than the best, or fails, what to run instead."""
-    question, work = asked.question, report.workload
+    question, work = request.question, report.workload
     if question.largest or unnamed(question.model, question.on):
         return ""
-    lighter, near = "", None
+    lighter, neighbour = "", None
+    sequences = work.sequences
     if report.best is None:
-        # nothing runs here: the same job with other flags, or on another slice
+        # nothing runs here: the next question is about the same job with other flags, or on another slice
         lighter = report.lighter
-        near = report.neighbours[0] if report.neighbours and not lighter else None
-        if not lighter and near is None:
+        if not lighter and not report.neighbours:
             return ""
+        if not lighter:
+            neighbour = report.neighbours[0]
+            sequences = neighbour.sequences
     model = shlex.quote(written(question.model))
     sizes = {
-        "on": written_slice(asked, near or report),
-        "batch": f"{near.sequences if near else work.sequences}seq",
+        "on": written_slice(request, neighbour or report),
+        "batch": f"{sequences}seq",
         "seq": work.seq,
     }
     job = _flags(sizes, lighter).strip()
-    first = report.plans[0] if report.plans else None
-    flags = _flags_of_job(asked, first)
-    if first is None or (not first.feasible and asked.job.plan is not None):
+    first = next(iter(report.plans), None)
+    flags = _flags_of_job(request, first)
+    if first is None or (not first.feasible and request.job.plan is not None):
         return f"dscale train {model} {job}{_flags(flags, lighter)} {lighter}".rstrip()
     command, plans = "explain train", f'"{short_plan(first.plan)}"'
     better = report.better
@@ -173,13 +179,14 @@ def next_command(asked: TrainAsked, report: TrainReport, detail: bool = False) -
     return f"dscale {command} {plans} --model {model} {job}{_flags(flags)}"
 
 
-def _flags_of_job(asked: TrainAsked, first: PlanReport | None) -> dict[str, Any]:
+def _flags_of_job(request: TrainRequest, first: PlanReport | None) -> dict[str, Any]:
     """The flags beside model, slice and batch that another command about the first plan of an answer needs."""
-    question = asked.question
-    feasible = first is not None and first.feasible
+    question = request.question
     flags: dict[str, Any] = {}
-    # the same stack, whatever plan is asked about
-    stack = first.stack if first is not None and feasible else question.stack
+    stack = question.stack
+    feasible = first is not None and first.feasible
+    if first is not None and first.feasible:
+        stack = first.stack  # the same stack, whatever plan is asked about
     if stack != AUTO:
         flags["stack"] = stack
     for name in FIELDS:
@@ -192,25 +199,25 @@ def _flags_of_job(asked: TrainAsked, first: PlanReport | None) -> dict[str, Any]
     return flags
 
 
-def _flags(values: dict[str, Any], given: str = "") -> str:
+def _flags(values: dict[str, Any], command: str = "") -> str:
     """Flags with their values, without empty ones and those that are given already."""
     text = ""
     for name, value in values.items():
         flag = f"--{name.replace('_', '-')}"
-        if value and f"{flag} " not in f"{given} ":
+        if value and f"{flag} " not in f"{command} ":
             text += f" {flag} {shlex.quote(str(value))}"
     return text
 
 
-def recommended(asked: TrainAsked, report: TrainReport) -> TrainingFile:
+def recommended(request: TrainRequest, report: TrainReport) -> TrainingFile:
     """The best plan of a report, with everything it was worked out for."""
-    question, work = asked.question, report.workload
+    question, work = request.question, report.workload
     tuning: dict[str, Any] = {name: written(getattr(question, name)) for name in TUNED}
     tuning["lora_rank"] = question.lora_rank or 0
     return TrainingFile(
         report.plans[0].plan,
         model=report.model if question.largest == "model" else written(question.model),
-        slice=written_slice(asked, report),
+        slice=written_slice(request, report),
         stack=report.plans[0].stack,
         numerics=question.numerics,
         tokens=question.tokens.strip(),
@@ -227,7 +234,9 @@ def recommended(asked: TrainAsked, report: TrainReport) -> TrainingFile:
 def _sheet(report: TrainReport, detail: bool) -> Sheet:
     """The blocks of an answer, with the command that follows from it."""
     sheet = train_blocks(report, detail)
-    command = next_command(report.asked, report, detail) if report.asked else ""
+    if not report.asked:
+        return sheet
+    command = next_command(report.asked, report, detail)
     return Sheet((*sheet.blocks, NextStep(command, "Next:"))) if command else sheet
 
 
@@ -239,9 +248,9 @@ def _ledger(report: TrainReport) -> Ledger:
 def _save(report: TrainReport, path: str) -> str:
     """Write the first plan as TOML, for `--plan`, `dscale verify` and `dscale run`; returns what else can be done with
     the file."""
-    best, asked = report.first(f"none is written to {shorten(path)}"), report.asked
-    check_named(asked.question.model, asked.question.on)
-    save_training_file(recommended(asked, report), path)
+    best, request = report.first(f"none is written to {shorten(path)}"), report.asked
+    check_named(request.question.model, request.question.on)
+    save_training_file(recommended(request, report), path)
     offers = []
     if not report.workload.unbuilt:
         offers.append(f"`dscale export {path} --to NAME` writes it for a trainer")

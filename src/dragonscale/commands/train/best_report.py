@@ -17,7 +17,7 @@ from dragonscale.commands.train.plans import (
     stack_rows,
     workload_of,
 )
-from dragonscale.commands.train.train_question import TrainAsked
+from dragonscale.commands.train.train_question import TrainRequest
 from dragonscale.training.advice.assessment import PlanAssessment, assess
 from dragonscale.training.advice.best_plans import (
     COMPLEX,
@@ -50,63 +50,63 @@ from dragonscale.training.search.space import Space
 from dragonscale.training.search.stack_search import StackSearch
 
 
-def best_report(asked: TrainAsked, job: Job, progress: Progress | None = None, near: bool = False) -> Answered:
+def best_report(request: TrainRequest, job: Job, progress: Progress | None = None, nearby: bool = False) -> Answered:
     """The best plans on one slice, with the best of the stacks that people run there; without any, the notes say why.
-    With `near`, less usual stacks and sizes near those asked for are tried too."""
-    run = asked.job
-    best = best_plans(run, job, asked.question.top, progress, unusual=near)
-    job, found = best.job, best.found
-    first, report = _search_report(run, best, space=run.space if near else None)
+    With `nearby`, less usual stacks and sizes near those asked for are tried too."""
+    run = request.job
+    best = best_plans(run, job, request.question.top, progress, unusual=nearby)
+    job, result = best.job, best.result
+    first, report = _search_report(run, best, nearby)
     report.notes += settlements(run.space.words, best.settings, job.stack.name)
     report.notes += other_format(job.slice.chip, run.space.words, best.settings)
-    if found.best:
-        plan = found.best[0].plan
-        if found.runs is not None and unrunnable(plan, job.model):
-            report.runs = report.verified = plan_report(job, found.runs.plan, run.tokens, brief=True)
-        report.notes += [passed_over_text(job, other) for other in passed_over(job, found)]
-        report.notes += _tight_notes(job, found, run.space) if near else []
+    if result.best:
+        plan = result.best[0].plan
+        if result.runs is not None and unrunnable(plan, job.model):
+            report.runs = report.verified = plan_report(job, result.runs.plan, run.tokens, brief=True)
+        report.notes += [passed_over_text(job, other) for other in passed_over(job, result)]
+        if nearby:
+            report.notes += _tight_notes(job, result, run.space)
         report.notes += [*advice_against(job, plan), *offload_notes(job, plan)]
     if best.refusals:
         report.notes += [f"Not possible: {reason}, or add --force." for reason in best.refusals]
-    elif not found.best:
-        report.notes.append(_nothing_feasible(job, found))
-        if found.searched and not found.judged:
+    elif not result.best:
+        report.notes.append(_nothing_feasible(job, result))
+        if result.searched and not result.judged:
             report.notes += ruling_out(job, run.space)
         if "zero" not in run.space.named:
             report.notes += not_offered(job)
-    if near and not best.refusals:
+    if nearby and not best.refusals:
         if first is not None and first.assessed.feasible:
             _add_better_batch(run, first.assessed, report)
         else:
-            add_ways_to_fit(asked, job, report, found.nearest)
+            add_ways_to_fit(request, job, report, result.nearest)
     return Answered(report, first)
 
 
-def _search_report(
-    run: TrainingJob, best: BestPlans, space: Space | None
-) -> tuple[PlanAnswer | None, records.TrainReport]:
-    """The best plans in full, the first with advice, and what other stacks give."""
-    job, found = best.job, best.found
+def _search_report(run: TrainingJob, best: BestPlans, nearby: bool) -> tuple[PlanAnswer | None, records.TrainReport]:
+    """The best plans in full, the first with advice, with `nearby` on other slices too; and what other stacks give."""
+    job, result = best.job, best.result
     first = None
     plans: list[records.PlanReport] = []
-    if found.best:
-        first = answer_plan(job, found.best[0].plan, run.tokens, space=space)
+    if result.best:
+        space = run.space if nearby else None
+        first = answer_plan(job, result.best[0].plan, run.tokens, space=space)
         plans.append(plan_row(first))
-    for candidate in found.best[1:]:
+    for candidate in result.best[1:]:
         plans.append(plan_row(PlanAnswer(assess(job, candidate.plan, run.tokens))))
     front = [
         records.FrontRow(candidate.plan, job.slice.chips, candidate.seconds, candidate.hbm_bytes)
-        for candidate in found.front
+        for candidate in result.front
     ]
     report = records.TrainReport(
         model=job.model.name,
         slice=str(job.slice),
         workload=workload_of(job, best.settings, run.tokens),
-        searched=found.searched,
-        search_s=found.seconds,
+        searched=result.searched,
+        search_s=result.seconds,
         plans=plans,
-        feasible=found.feasible,
-        infeasible={reason: count for reason, count in found.misses.items() if count},
+        feasible=result.feasible,
+        infeasible={reason: count for reason, count in result.misses.items() if count},
         pareto=front,
         notes=[],
         stacks=stack_rows([*best.tried, *best.faster]),
@@ -135,9 +135,9 @@ def passed_over_text(job: Job, other: PassedOver) -> str:
     return f"{short_plan(plan)} is {other.gain:.1%} faster and not recommended: {why}."
 
 
-def _tight_notes(job: Job, found: Found, space: Space) -> list[str]:
+def _tight_notes(job: Job, result: Found, space: Space) -> list[str]:
     """That no plan leaves room in memory, how much the recommended one fills, and a slice that would leave room."""
-    best = found.best[0]
+    best = result.best[0]
     if best.roomy:
         return []
     text = f"The plan fills {_filled(job, best)}: it is the least full that was found. Otherwise {headroom_text(job)}."
@@ -149,21 +149,21 @@ def _tight_notes(job: Job, found: Found, space: Space) -> list[str]:
 
 def _filled(job: Job, candidate: Candidate) -> str:
     """How full a plan makes the memory that is too full."""
-    uneven = " with an even load of experts" if job.experts else ""
-    return f"{candidate.hbm_bytes / job.slice.chip.visible:.0%} of memory{uneven}"
+    text = f"{candidate.hbm_bytes / job.slice.chip.visible:.0%} of memory"
+    return f"{text} with an even load of experts" if job.experts else text
 
 
-def _nothing_feasible(job: Job, found: Found) -> str:
+def _nothing_feasible(job: Job, result: Found) -> str:
     """Why nothing is feasible, and by how much the nearest plan misses."""
-    if not found.searched:
+    if not result.searched:
         return (
             f"No plan is possible: no mesh of the {job.slice.chips} chips of {job.slice} divides {job.batch} sequences "
             f"of {job.sequence} tokens, the heads and hidden dims of {job.model.name} and what is fixed. Change "
             "--batch, --seq, --fix or the number of chips."
         )
-    counts = ", ".join(f"{count:,} {reason}" for reason, count in found.misses.items() if count)
-    text = f"None of {found.searched:,} plans is feasible: {counts}."
-    nearest = found.nearest
+    counts = ", ".join(f"{count:,} {reason}" for reason, count in result.misses.items() if count)
+    text = f"None of {result.searched:,} plans is feasible: {counts}."
+    nearest = result.nearest
     if nearest is None:
         return text
     if not math.isfinite(nearest.hbm_bytes):  # it is the host's memory that is too small
@@ -177,14 +177,14 @@ def _nothing_feasible(job: Job, found: Found) -> str:
 def _add_better_batch(run: TrainingJob, best: PlanAssessment, report: records.TrainReport) -> None:
     """Add to a report the batch near the one asked for that divides much better over the chips."""
     job = best.job
-    near = better_batch(replace(job, auto=""), run.space, best.mfu)  # with the stack of the answer
-    if near is None:
+    better = better_batch(replace(job, auto=""), run.space, best.mfu)  # with the stack of the answer
+    if better is None:
         return
     report.notes.append(
-        f"{job.batch:,} sequences do not divide well over {job.slice.chips:,} chips: with {near.job.batch:,} "
-        f"({near.job.tokens:,} tokens) a chip does {near.mfu / best.mfu - 1:.0%} more tokens a second."
+        f"{job.batch:,} sequences do not divide well over {job.slice.chips:,} chips: with {better.job.batch:,} "
+        f"({better.job.tokens:,} tokens) a chip does {better.mfu / best.mfu - 1:.0%} more tokens a second."
     )
-    report.neighbours = [neighbour_row(near.job, near.best)]
+    report.neighbours = [neighbour_row(better.job, better.best)]
 
 
 def unfit_stack(tried: StackSearch, space: Space) -> records.UnfitStack:
@@ -206,12 +206,12 @@ def unfit_stack(tried: StackSearch, space: Space) -> records.UnfitStack:
     return records.UnfitStack(name, why, nearest.hbm_bytes)
 
 
-def nothing_found(asked: TrainAsked, job: Job, sentence: str) -> Answered:
+def no_plan_report(request: TrainRequest, job: Job, sentence: str) -> Answered:
     """A report without a plan, on what was asked for."""
-    run = asked.job
+    run = request.job
     report = records.TrainReport(
         model=run.model.name,
-        slice=written(asked.question.on),
+        slice=written(request.question.on),
         workload=workload_of(job, run.space.words, run.tokens),
         searched=0,
         search_s=0.0,

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from dragonscale.commands.train import train_records as records
 from dragonscale.commands.train.plans import neighbour_row, stack_row
-from dragonscale.commands.train.train_question import TrainAsked
+from dragonscale.commands.train.train_question import TrainRequest
 from dragonscale.physics.hardware import Slice
 from dragonscale.physics.units import render
 from dragonscale.training.advice.assessment import host_node_bytes
@@ -19,67 +19,72 @@ from dragonscale.training.plan.plan import Plan, short_plan
 from dragonscale.training.search.search import Candidate
 
 
-def add_ways_to_fit(asked: TrainAsked, job: Job, report: records.TrainReport, nearest: Candidate | None) -> None:
+def add_ways_to_fit(request: TrainRequest, job: Job, report: records.TrainReport, nearest: Candidate | None) -> None:
     """Add to a report without a plan what would make the job fit; `nearest` is the plan that misses the memory by
     least. The first change is what its next command is for."""
-    run = asked.job
+    run = request.job
     ways = ways_to_fit(run, job, nearest)
     for method in ways.methods:
         report.notes.append(_method_text(run, method))
         report.lighter = report.lighter or _method_flags(method)
     for remedy in ways.remedies:
-        _add_remedy(asked, report, remedy)
+        _add_remedy(request, report, remedy)
     if ways.longest is not None:
         remedy = Remedy({"seq": str(ways.longest.job.sequence)}, ways.longest)
-        _add_remedy(asked, report, remedy, f"; no longer multiple of {length_step(job):,} tokens does")
+        _add_remedy(request, report, remedy, f"; no longer multiple of {length_step(job):,} tokens does")
     if ways.larger is not None and ways.larger.fit is None and ways.larger.tried is not None:
         report.notes.append(_larger_text(job, ways.larger, ways.larger.tried))
     for fit in ways.sizes:
         report.notes.append(_size_text(job, fit))
         report.neighbours.append(neighbour_row(fit.job, fit.best))
     for remedy in ways.combined:
-        _add_remedy(asked, report, remedy)
+        _add_remedy(request, report, remedy)
 
 
 def _method_flags(method: LighterMethod) -> str:
     if method.stack:
         return f"--stack {method.stack}"
-    name = method.tuning.method
-    frozen = "" if name in ("lora", "qlora") else " --frozen nf4"
-    return f"--method {name}{frozen}"
+    flags = f"--method {method.tuning.method}"
+    if method.tuning.method in ("lora", "qlora"):
+        return flags  # which say the format of frozen weights themselves
+    return f"{flags} --frozen nf4"
 
 
 def _method_text(run: TrainingJob, method: LighterMethod) -> str:
     """A stack or method with which the job fits, its plan and its step, with the time and dollars of the whole run."""
-    tight = "" if method.best.roomy else ", tight in memory"
-    plan, step = short_plan(method.best.plan), render(method.best.seconds, "s")
-    text = f"{_method_flags(method)} fits here{tight}: {plan}, {step} a step"
+    text = f"{_method_flags(method)} fits here{_plan_text(method.best)}"
     if method.run is not None and run.tokens is not None:
         text += f"; {render(run.tokens, 'count')} tokens in {render(method.run.seconds, 's')}"
         usd = method.run.dollars(method.job.slice)
         if usd is not None:
-            text += f" and ${usd:,.{0 if usd >= 100 else 2}f}"
+            cents = 0 if usd >= 100 else 2
+            text += f" and ${usd:,.{cents}f}"
         text += ", with failures"
     return f"{text}."
 
 
-def _add_remedy(asked: TrainAsked, report: records.TrainReport, remedy: Remedy, limit: str = "") -> None:
+def _add_remedy(request: TrainRequest, report: records.TrainReport, remedy: Remedy, limit: str = "") -> None:
     """Add to a report the flags with which it has a plan, as a row and a sentence."""
-    fixed = asked.question.fix.strip()
+    fixed = request.question.fix.strip()
     if fixed and "fix" in remedy.flags:  # what is fixed already stays so
         remedy = replace(remedy, flags=remedy.flags | {"fix": f"{fixed} {remedy.flags['fix']}"})
     best, job = remedy.fit.best, remedy.fit.job
-    # what is found is the best of a search, which a given plan would hinder
-    start = "" if asked.job.plan is None else "Without --plan, "
     fits = "fits" if "on" in remedy.flags else "fits here"
-    tight = "" if best.roomy else ", tight in memory"
-    text = f"{start}{remedy.text} {fits}{tight}: {short_plan(best.plan)}, {render(best.seconds, 's')} a step"
+    text = f"{remedy.text} {fits}{_plan_text(best)}"
+    if request.job.plan is not None:
+        text = f"Without --plan, {text}"  # what fits is the best of a search, which a given plan would hinder
     hosted = host_node_bytes(job, best.plan)
     if hosted:
         text += f" (an estimate), with {hosted / 1e9:,.0f} GB of memory of each host"
     report.notes.append(f"{text}{limit}.")
     report.remedies.append(records.RemedyRow(remedy.flags, short_plan(best.plan), best.seconds, not best.roomy))
     report.lighter = report.lighter or remedy.text
+
+
+def _plan_text(best: Candidate) -> str:
+    """A plan that fits and its step, after what makes it fit."""
+    plan = f": {short_plan(best.plan)}, {render(best.seconds, 's')} a step"
+    return plan if best.roomy else f", tight in memory{plan}"
 
 
 def _larger_text(job: Job, larger: LargerSlices, tried: Slice) -> str:
@@ -115,12 +120,12 @@ def _size_text(job: Job, fit: Fit) -> str:
     if fit.job.batch != job.batch:
         flags = f"--batch {fit.job.batch}seq, {fit.job.tokens:,} tokens"
         nearest = f"The nearest batch with room in memory is {fit.job.batch:,} sequences ({flags})"
-        tight = f"{fit.tight.job.batch:,} sequences" if fit.tight else ""
     elif fit.roomy:
         nearest = f"The nearest slice with room in memory is {fit.job.slice}"
-        tight = str(fit.tight.job.slice) if fit.tight else ""
     else:
         return f"The nearest slice with a plan is {fit.job.slice}, tight in memory: {plan}."
     if fit.tight is None:
         return f"{nearest}: {plan}."
+    nearer = fit.tight.job
+    tight = f"{nearer.batch:,} sequences" if fit.job.batch != job.batch else str(nearer.slice)
     return f"{nearest}: {plan}; {tight} would be tight ({short_plan(fit.tight.best.plan)})."

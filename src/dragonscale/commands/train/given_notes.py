@@ -3,7 +3,7 @@
 from dragonscale.commands.train.best_report import passed_over_text
 from dragonscale.commands.train.fit_notes import add_ways_to_fit
 from dragonscale.commands.train.plans import Answered, plan_row, stack_row
-from dragonscale.commands.train.train_question import TrainAsked
+from dragonscale.commands.train.train_question import TrainRequest
 from dragonscale.commands.train.train_records import PlanReport, SettingChange
 from dragonscale.physics.units import render
 from dragonscale.training.advice.assessment import PlanAssessment
@@ -15,8 +15,8 @@ from dragonscale.training.plan.plan import short_plan
 from dragonscale.training.search.allowed_space import refusals, settlements
 from dragonscale.training.search.search import Progress
 
+# A better plan, or a change, that gains less is called no better.
 NO_GAIN = 0.005
-"""A better plan, or a change, that gains less is called no better."""
 
 
 def reading_notes(run: StackRun, expert_written: bool) -> list[str]:
@@ -44,49 +44,51 @@ def reading_notes(run: StackRun, expert_written: bool) -> list[str]:
     return notes
 
 
-def add_comparison(asked: TrainAsked, answered: Answered, given: PlanAssessment, progress: Progress | None) -> None:
+def add_comparison(
+    request: TrainRequest, answered: Answered, assessed: PlanAssessment, progress: Progress | None
+) -> None:
     """Add to the report of a given plan what is recommended instead, and which single change brings most of it."""
-    run, report = asked.job, answered.report
-    compared = compare_with_best(given.job, given, run.space, run.slack, run.tokens, progress)
-    found = compared.found
-    report.searched, report.search_s = found.searched + 1, found.seconds
+    run, report = request.job, answered.report
+    compared = compare_with_best(assessed.job, assessed, run.space, run.slack, run.tokens, progress)
+    result = compared.result
+    report.searched, report.search_s = result.searched + 1, result.seconds
     if compared.best is None:
-        if not given.feasible and not refusals(given.job, run.space):
-            add_ways_to_fit(asked, given.job, report, found.nearest)
+        if not assessed.feasible and not refusals(assessed.job, run.space):
+            add_ways_to_fit(request, assessed.job, report, result.nearest)
         return
     report.better = plan_row(PlanAnswer(compared.best))
-    report.stacks = [stack_row(given.job, found.best[0])]
+    report.stacks = [stack_row(assessed.job, result.best[0])]
     for change in compared.changes:
-        gain = given.step_s / change.seconds - 1
+        gain = assessed.step_s / change.seconds - 1
         report.changes.append(
             SettingChange(
                 change.setting, change.old, change.new, step_s=change.seconds, gain=gain, plan=str(change.plan)
             )
         )
-    report.comparison = comparison(report.plans[0], report.better, report.changes, found.searched)
+    report.comparison = comparison(report.plans[0], report.better, report.changes, result.searched)
     if compared.faster is not None:
-        reason = why_not_recommended(given.job, found.best[0], compared.faster)
-        report.notes.append(passed_over_text(given.job, reason))
+        reason = why_not_recommended(assessed.job, result.best[0], compared.faster)
+        report.notes.append(passed_over_text(assessed.job, reason))
 
 
-def comparison(given: PlanReport, best: PlanReport, changes: list[SettingChange], searched: int) -> str:
+def comparison(plan: PlanReport, best: PlanReport, changes: list[SettingChange], searched: int) -> str:
     """How far a plan is from the recommended one of so many that were searched, and what brings most of it."""
     best_plan = short_plan(best.plan)
-    if not given.feasible:
+    if not plan.feasible:
         text = f"{best_plan}: {best.mfu_text}; the given plan cannot run."
         fitting = next((change for change in changes if change.gain > -1), None)
         if fitting is not None:
             text += f" It runs with {fitting.setting}={fitting.new} ({render(fitting.step_s, 's')})."
         return text
-    if given.plan == best.plan:
-        return f"the given one, {given.mfu_text}: the best of {searched:,} plans."
-    gain = given.step_s / best.step_s - 1
+    if plan.plan == best.plan:
+        return f"the given one, {plan.mfu_text}: the best of {searched:,} plans."
+    gain = plan.step_s / best.step_s - 1
     if gain <= NO_GAIN:
         return (
-            f"the given one: {given.mfu_text}, and nothing better among {searched:,} plans ({best_plan} has "
+            f"the given one: {plan.mfu_text}, and nothing better among {searched:,} plans ({best_plan} has "
             f"{best.own_mfu:.1%})."
         )
-    text = f"{best_plan}: {best.own_mfu:.1%} MFU ({gain:+.1%} tokens/s), not {given.mfu_text}"
+    text = f"{best_plan}: {best.own_mfu:.1%} MFU ({gain:+.1%} tokens/s), not {plan.mfu_text}"
     largest = next((change for change in changes if change.gain > NO_GAIN), None)
     if largest is None:
         return f"{text}; no single change brings any of it."

@@ -1,7 +1,7 @@
 """A run with failures: the days, dollars and energy that it takes, and the CO2 of the grid."""
 
 from dragonscale.commands.train.plans import Answered
-from dragonscale.commands.train.train_question import TrainAsked
+from dragonscale.commands.train.train_question import TrainRequest
 from dragonscale.commands.train.train_records import GoodputReport
 from dragonscale.errors import Infeasible, InputError, shorten
 from dragonscale.physics.hardware.price_book import site
@@ -10,22 +10,23 @@ from dragonscale.training.advice.assessment import PlanAssessment
 from dragonscale.training.advice.run_outlook import RunOutlook, run_outlook
 from dragonscale.training.cost.goodput import DAY, Run, published
 
+# Fewer failures are printed with two digits.
 FEW_FAILURES = 10
-"""Fewer failures are printed with two digits."""
 
 
-def grid_intensity(asked: TrainAsked) -> float:
+def grid_intensity(request: TrainRequest) -> float:
     """Kilograms of CO2 for a kWh."""
-    text = asked.question.carbon.strip().lower().removesuffix("/kwh").removesuffix("g")
+    flag = request.question.carbon
+    text = flag.strip().lower().removesuffix("/kwh").removesuffix("g")
     if not text:
         return site("kg_co2_per_kwh")
     try:
         return float(text) / 1e3
     except ValueError:
-        raise InputError(f"--carbon is {shorten(asked.question.carbon)}; write grams for a kWh, such as 370.") from None
+        raise InputError(f"--carbon is {shorten(flag)}; write grams for a kWh, such as 370.") from None
 
 
-def add_goodput(asked: TrainAsked, answered: Answered) -> None:
+def add_goodput(request: TrainRequest, answered: Answered) -> None:
     """Add to a report what failures leave of the run of its first plan, or why they leave nothing."""
     if answered.first is None or answered.first.assessed.budget is None:
         return
@@ -37,10 +38,10 @@ def add_goodput(asked: TrainAsked, answered: Answered) -> None:
         return
     if outlook.save_too_slow:
         report.notes.append(
-            f"--checkpoint-every {asked.question.checkpoint_every} is less than a save takes, "
+            f"--checkpoint-every {request.question.checkpoint_every} is less than a save takes, "
             f"{render(outlook.run.write_s, 's')}."
         )
-    report.goodput = _goodput_row(assessed, outlook, grid_intensity(asked))
+    report.goodput = _goodput_row(assessed, outlook, grid_intensity(request))
 
 
 def _goodput_row(assessed: PlanAssessment, outlook: RunOutlook, kg_per_kwh: float) -> GoodputReport:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from dragonscale.commands.overtake import overtaking
 from dragonscale.commands.train.plans import neighbour_row
-from dragonscale.commands.train.train_question import TrainAsked
+from dragonscale.commands.train.train_question import TrainRequest
 from dragonscale.commands.train.train_records import ChangeRow, Codesign, Neighbour
 from dragonscale.physics.hardware import Slice
 from dragonscale.physics.hardware.catalogue import load_chip
@@ -19,31 +19,31 @@ from dragonscale.training.search.search import Progress
 from dragonscale.training.search.stack_search import search_stacks
 
 
-def unchanged(asked: TrainAsked, target: Slice, progress: Progress | None) -> Neighbour | None:
+def unchanged(request: TrainRequest, target: Slice, progress: Progress | None) -> Neighbour | None:
     """The same job on the chip as it is, where numbers of it were changed (`h100+nvlink=2x`): the given plan, or the
     best there. None where nothing was changed."""
-    written = next((text for text, (chip, _) in asked.targets.items() if chip.name == target.chip.name), None)
+    written = next((text for text, (chip, _) in request.targets.items() if chip.name == target.chip.name), None)
     name = written or target.chip.name
     chip_name, changes = split_changes(name.rpartition(":")[0] or name)
     profiles = [change for change in changes if change.startswith(f"{PROFILE}=")]
     if len(profiles) == len(changes):  # a profile of its kernels is no change of the chip
         return None
     chip = load_chip("+".join((chip_name, *profiles)))
-    job = asked.job.on_slice(replace(target, chip=chip))
-    plan = asked.job.plan
+    job = request.job.on_slice(replace(target, chip=chip))
+    plan = request.job.plan
     if plan is None:
-        result = search_stacks(job, asked.job.space, 1, progress, asked.job.slack)[0]
+        result = search_stacks(job, request.job.space, 1, progress, request.job.slack)[0]
         return neighbour_row(result.job, result.best) if result.best else None
     step_s = float(judge_one(job, plan).seconds)
     mfu = job.model_flops / (step_s * job.slice.flops)
     return Neighbour(str(job.slice), job.batch, short_plan(plan), step_s, mfu)
 
 
-def codesign_report(asked: TrainAsked, target: Slice, rivals: list[Plan], progress: Progress | None) -> Codesign:
+def codesign_report(request: TrainRequest, target: Slice, rivals: list[Plan], progress: Progress | None) -> Codesign:
     """Each number of the chip a tenth better, the smallest change that removes the largest loss, and where another plan
     overtakes; `rivals` are other good plans."""
-    job = asked.job.on_slice(target)
-    better = better_chip(asked.job, job, progress)
+    job = request.job.on_slice(target)
+    better = better_chip(request.job, job, progress)
     plan = better.assessed.plan
     overtakes: list[str] = []
     rival = nearest_rival(plan, rivals)

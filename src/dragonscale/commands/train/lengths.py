@@ -27,8 +27,8 @@ MAX_BYTES = 16 << 30  # a file of `input_ids` may be large, since it is read lin
 MAX_LINE = 64 << 20  # characters: a line of ten million tokens is no example
 MAX_EXAMPLES = 10_000_000
 MIN_SEQUENCE = 2048
+# Where `--seq` is not given: a power of two from `MIN_SEQUENCE` on that holds this share of the examples whole.
 WHOLE_SHARE = 0.95
-"""Where `--seq` is not given: a power of two from `MIN_SEQUENCE` on that holds this share of the examples whole."""
 
 
 def read_lengths(path: str) -> list[int]:

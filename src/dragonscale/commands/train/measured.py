@@ -72,8 +72,9 @@ def _of_token_rate(text: str, rate: re.Match[str], job: Job, dtype: str) -> Repo
     chips = job.slice.chips
     # seconds of a step if the rate is that of the whole run; infinitely many of a rate of 0
     of_run = job.tokens / (parse(rate["number"], "count", "the measured rate") or math.nan)
-    of_one_chip = rate["chip"] or of_run / chips > _seconds_at_peak(job, dtype)
-    seconds = of_run / chips if of_one_chip else of_run
+    seconds = of_run
+    if rate["chip"] or of_run / chips > _seconds_at_peak(job, dtype):
+        seconds = of_run / chips  # so slow a run is taken for the rate of one chip
     run_rate = job.tokens / seconds
     note = f"--measured {text} is read as {run_rate / chips:,.0f} tokens/s a chip, {run_rate:,.0f} in all."
     return ReportedStep(seconds, note)
@@ -82,8 +83,12 @@ def _of_token_rate(text: str, rate: re.Match[str], job: Job, dtype: str) -> Repo
 def _of_flop_rate(text: str, rate: re.Match[str], job: Job, dtype: str) -> ReportedStep:
     chips, peak = job.slice.chips, job.slice.chip.peak(dtype)
     number = parse(f"{rate['number']}{rate['prefix'].upper()}FLOP/s", "FLOP/s", "the measured rate")
-    of_chip = number if rate["chip"] or number <= peak else number / chips
-    seconds = job.model_flops / (chips * of_chip) if 0 < of_chip <= peak else math.nan
+    of_chip = number
+    if not rate["chip"] and number > peak:
+        of_chip = number / chips  # more than one chip can do is of the whole run
+    if not 0 < of_chip <= peak:
+        return ReportedStep(math.nan)
+    seconds = job.model_flops / (chips * of_chip)
     note = (
         f"--measured {text} is read as {render(of_chip, 'FLOP/s')} of one chip, counting the model's FLOPs with causal "
         "attention and without recompute; software that counts all of attention reports more."
@@ -138,13 +143,13 @@ def _sentences(step: ExplainedStep) -> list[str]:
 def _candidates(step: ExplainedStep) -> list[str]:
     """What candidates explain of a step that is too slow."""
     if step.suspects:
-        most = max(step.explains(suspect) for suspect in step.suspects)
+        largest_share = max(step.explains(suspect) for suspect in step.suspects)
         sentences = [
             "What could explain it is below, each candidate by itself, the nearest first; which of them happened, a "
             "profile shows."
         ]
-        if most < 0.5:
-            sentences.append(f"None of them alone explains more than {most:.0%} of the difference.")
+        if largest_share < 0.5:
+            sentences.append(f"None of them alone explains more than {largest_share:.0%} of the difference.")
     else:
         sentences = ["None of the causes that were tried explains any of it; a profile shows where the time went."]
     if step.straggler is not None:

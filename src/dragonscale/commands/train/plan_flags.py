@@ -75,12 +75,12 @@ def _with_file(question: TrainQuestion, saved: TrainingFile) -> tuple[TrainQuest
     notes: list[str] = []
     from_file: dict[str, Any] = {}
     for name, value in said_by(saved).items():
-        given = getattr(question, name)
-        if given in _DEFAULTS.get(name, ("",)):
+        flag_value = getattr(question, name)
+        if flag_value in _DEFAULTS.get(name, ("",)):
             from_file[name] = value
-        elif name not in ("tokens", "price") and written(given) != str(value):
+        elif name not in ("tokens", "price") and written(flag_value) != str(value):
             flag = "the model" if name == "model" else f"--{name}"
-            notes.append(f"The plan file says {value} for {flag}; {written(given)} is taken.")
+            notes.append(f"The plan file says {value} for {flag}; {written(flag_value)} is taken.")
     return replace(question, **from_file), notes
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from dragonscale.commands.train.train_records import PlanReport, TrainReport
 from dragonscale.training.plan.plan import Plan, differences, layers_of, short_plan, without_layers
 
+# A plan that our own program takes is named unless it is so much slower.
 MAX_SLOWDOWN = 1.5
-"""A plan that our own program takes is named unless it is so much slower."""
+# Chips of a replica that are drawn one by one.
 MAX_CELLS = 8
-"""Chips of a replica that are drawn one by one."""
 MAX_STAGES = 3
 WORDS = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
 
@@ -26,15 +26,16 @@ def split_text(plan: Plan) -> str:
     if not plan.etp:
         expert_ranks *= plan.tensor
     if expert_ranks > plan.expert > 1:
-        with_ranks = f" (EP{expert_ranks} with the ranks of other axes)"
-        parts = [f"{part}{with_ranks}" if "experts" in part else part for part in parts]
+        index = next(index for index, part in enumerate(parts) if "experts" in part)
+        parts[index] += f" (EP{expert_ranks} with the ranks of other axes)"
     parts = parts or ["one chip"]
     if plan.context > 1:
         parts.append(WORDS["contexts"][plan.context_by])
     parts.append(f"microbatches of {plan.microbatch} sequence{'s' * (plan.microbatch > 1)}")
     recompute = WORDS["recomputed"]
     policy = recompute.get(without_layers(plan.remat), f"recompute {plan.remat}")
-    parts.append(policy.format(layers_of(plan.remat), chunk=" of every chunk" if plan.pipe > 1 else ""))
+    chunk = " of every chunk" if plan.pipe > 1 else ""
+    parts.append(policy.format(layers_of(plan.remat), chunk=chunk))
     if layers := layers_of(plan.offload):
         parts.append(recompute[without_layers(plan.offload)].format(layers))
     return ", ".join(parts)
@@ -63,10 +64,14 @@ def mesh_drawing(plan: Plan, width: int = 78) -> str:
 def taken_text(report: TrainReport, first: PlanReport) -> str:
     """Whether our commands take the plan; where they do not, why, and the best plan that they take with what it has
     otherwise."""
+    if first.verifiable and first.runnable:
+        return "`dscale run` and `dscale verify`"
     if first.verifiable:
-        return "`dscale run` and `dscale verify`" if first.runnable else "`dscale verify` only"
+        return "`dscale verify` only"
+    if first.runnable:  # which has no reason against it
+        return "`dscale run` only"
     if not first.not_run:
-        return "`dscale run` only" if first.runnable else "neither `dscale run` nor `dscale verify`"
+        return "neither `dscale run` nor `dscale verify`"
     text = f"neither `dscale run` nor `dscale verify`: {first.not_run}"
     other = report.runs
     if other is None or other.step_s >= MAX_SLOWDOWN * first.step_s:
@@ -102,7 +107,7 @@ def host_memory_text(first: PlanReport) -> str | None:
     """What a plan needs of the memory of each host; None where it keeps nothing there."""
     if not first.host_bytes:
         return None
-    chips = f"{first.host_chips} chips, whose" if first.host_chips > 1 else "a chip, whose"
+    chips = "a chip" if first.host_chips == 1 else f"{first.host_chips} chips"
     needed, limit = (f"{size / 1e9:,.0f}GB" for size in (first.host_node_bytes, first.host_limit_bytes))
     contents = WORDS["hosted"].get(without_layers(first.plan.offload), WORDS["hosted"]["activations:N"])
-    return f"{needed} a node ({chips} share is {limit}): {contents}"
+    return f"{needed} a node ({chips}, whose share is {limit}): {contents}"

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from dragonscale.commands.train import train_records as records
 from dragonscale.commands.train.advice import advice_text, bound_text, gradients_text, help_row, memory_text
@@ -60,20 +61,24 @@ def workload_of(job: Job, settings: Plan, tokens: float | None) -> records.Train
 
 
 def answer_plan(
-    job: Job, plan: Plan, tokens: float | None = None, force: bool = False, space: Space | None = None
+    job: Job,
+    plan: Plan,
+    tokens: float | None = None,
+    force: bool = False,
+    brief: bool = False,
+    space: Space | None = None,
 ) -> PlanAnswer:
-    """A plan assessed, with advice; with the space that it is the best of, on other slices too."""
+    """A plan assessed, with advice, with the space that it is the best of on other slices too. In brief there is no
+    advice, for which more plans have to be judged."""
     assessed = assess(job, plan, tokens, force)
-    return PlanAnswer(assessed, advise(assessed, tokens, space))
+    return PlanAnswer(assessed) if brief else PlanAnswer(assessed, advise(assessed, tokens, space))
 
 
 def plan_report(
     job: Job, plan: Plan, tokens: float | None = None, force: bool = False, brief: bool = False
 ) -> records.PlanReport:
-    """One plan in full; in brief, without advice, for which more plans have to be judged."""
-    if brief:
-        return plan_row(PlanAnswer(assess(job, plan, tokens, force)))
-    return plan_row(answer_plan(job, plan, tokens, force))
+    """One plan in full; in brief, without advice."""
+    return plan_row(answer_plan(job, plan, tokens, force, brief))
 
 
 def plan_row(answer: PlanAnswer) -> records.PlanReport:
@@ -92,6 +97,9 @@ def plan_row(answer: PlanAnswer) -> records.PlanReport:
             text = advice_text(bound_text(assessed, advice.overhead), helps, advice.other_stacks)
         else:
             text = memory_text(assessed, advice, memory)
+    run: dict[str, Any] = dict.fromkeys(("days", "cost_usd", "steps", "chip_hours", "energy_kwh"))
+    if budget is not None:
+        run = {name: getattr(budget, name) for name in run}
     bf16_peak = chip.peak("bf16")
     # chips without bf16 have the rate of fp16 in its place
     half_format = "bf16" if chip.format("bf16") == "native" else "fp16"
@@ -111,11 +119,7 @@ def plan_row(answer: PlanAnswer) -> records.PlanReport:
         host_limit_bytes=chips_of_host(job.slice) * chip.host_memory,
         bound_by=assessed.bound.label,
         terms=term_rows(verdict),
-        days=budget.days if budget else None,
-        cost_usd=budget.cost_usd if budget else None,
-        steps=budget.steps if budget else None,
-        chip_hours=budget.chip_hours if budget else None,
-        energy_kwh=budget.energy_kwh if budget else None,
+        **run,
         problems=assessed.problems,
         illegal=assessed.illegal,
         memory=memory,
@@ -159,9 +163,11 @@ def single_report(
     job: Job, plan: Plan, tokens: float | None = None, force: bool = False, brief: bool = False
 ) -> Answered:
     """One given plan, feasible or not."""
-    answer = PlanAnswer(assess(job, plan, tokens, force)) if brief else answer_plan(job, plan, tokens, force)
+    answer = answer_plan(job, plan, tokens, force, brief=brief)
     row = plan_row(answer)
-    notes = [f"Forced: {reason}." for reason in row.illegal] if force else []
+    notes = []
+    if force:
+        notes += [f"Forced: {reason}." for reason in row.illegal]
     notes += [*advice_against(job, plan), *offload_notes(job, plan)]
     devices = job.slice.chip.devices  # of chips that show software several devices, such as TPU v3's two cores
     if plan.microbatch % devices and job.batch // plan.replicas % devices == 0 and plan.context == 1:
@@ -169,7 +175,7 @@ def single_report(
             f"A chip's {devices} devices split a sequence of microbatch={plan.microbatch}; a search takes multiples of "
             f"{devices}."
         )
-    front = [records.FrontRow(plan, plan.chips, row.step_s, row.hbm_bytes)] if row.feasible else []
+    front = [records.FrontRow(plan, plan.chips, row.step_s, row.hbm_bytes)]
     report = records.TrainReport(
         model=job.model.name,
         slice=str(job.slice),
@@ -179,7 +185,7 @@ def single_report(
         plans=[row],
         feasible=int(row.feasible),
         infeasible={},
-        pareto=front,
+        pareto=front if row.feasible else [],
         notes=notes,
     )
     return Answered(report, answer)

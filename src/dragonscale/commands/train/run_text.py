@@ -5,8 +5,8 @@ from dragonscale.blocks.sheet import amount
 from dragonscale.commands import grids
 from dragonscale.commands.train.train_records import GoodputReport, PlanReport, TrainReport
 
+# Energies from here on are printed in MWh.
 MANY_KWH = 1e4
-"""Energies from here on are printed in MWh."""
 
 
 def run_text(report: TrainReport, first: PlanReport) -> str | None:
@@ -19,13 +19,19 @@ def run_text(report: TrainReport, first: PlanReport) -> str | None:
         f"{amount(first.chip_hours, 'count')} chip-hours",
     ]
     if first.energy_kwh is not None:
-        size, unit = (first.energy_kwh / 1e3, "MWh") if first.energy_kwh >= MANY_KWH else (first.energy_kwh, "kWh")
-        parts.append(f"{short_number(size)} {unit} of chips")
+        energy = f"{short_number(first.energy_kwh)} kWh"
+        if first.energy_kwh >= MANY_KWH:
+            energy = f"{short_number(first.energy_kwh / 1e3)} MWh"
+        parts.append(f"{energy} of chips")
     return f"{amount(report.workload.tokens, 'count')} tokens: {', '.join(parts)}"
 
 
-def goodput_text(report: TrainReport, run: GoodputReport) -> str:
-    """The run with failures: days and dollars, of spot chips beside those of chips that nobody takes away."""
+def goodput_text(report: TrainReport) -> str:
+    """The run with failures: days and dollars, of spot chips beside those of chips that nobody takes away; empty where
+    its tokens are not known."""
+    run = report.goodput
+    if run is None:
+        return ""
     parts = [f"{days_text(run.days)} with failures (p90 {days_text(run.days_p90)})"]
     if run.preemptions:
         parts.append(f"{run.preemptions:,.3g} times taken away as AWS's V100s of 2023 were (goodput.md)")
@@ -48,7 +54,9 @@ def goodput_facts(run: GoodputReport) -> laid.Facts:
             f"{run.energy_kwh / 1e3:,.4g} MWh with hosts and cooling, {run.co2_kg / 1e3:,.4g} t of CO2 at "
             f"{intensity:.0f} g/kWh"
         )
-    spot = f" {run.preemptions:,.3g} of them spot chips taken away, the others" if run.preemptions else ""
+    spot = ""
+    if run.preemptions:
+        spot = f" {run.preemptions:,.3g} of them spot chips taken away, the others"
     waiting = f"{run.hosts_out:.2g} are out in the mean"
     if run.spares is None:
         waiting += "; each is taken to be replaced at once (--spares 0: they are waited for)"
@@ -64,7 +72,9 @@ def days_text(days: float) -> str:
     hours = days * 24
     if hours < 1:
         return f"{hours * 60:,.1f} minutes"
-    return f"{hours:,.1f} hours" if days < 2 else f"{days:,.1f} days"
+    if days < 2:
+        return f"{hours:,.1f} hours"
+    return f"{days:,.1f} days"
 
 
 def short_number(number: float) -> str:
@@ -76,4 +86,6 @@ def money_text(dollars: float) -> str:
     """Dollars, with cents where they are few."""
     if dollars >= 1e6:
         return f"${dollars / 1e6:,.2f}M"
-    return f"${dollars:,.0f}" if dollars >= 100 else f"${dollars:,.2f}"
+    if dollars >= 100:
+        return f"${dollars:,.0f}"
+    return f"${dollars:,.2f}"

@@ -2,16 +2,16 @@
 
 from collections.abc import Iterator
 
-from dragonscale.commands.train.train_question import TrainAsked
+from dragonscale.commands.train.train_question import TrainRequest
 from dragonscale.commands.train.train_records import ScalingRow
 from dragonscale.physics.hardware import Slice
 from dragonscale.training.advice.slice_choice import ScalingPoint, SchemeCurve, scaling_points, scheme_curves
 from dragonscale.training.search.search import Progress
 
 
-def scaling_rows(asked: TrainAsked, target: Slice, progress: Progress | None) -> Iterator[ScalingRow]:
+def scaling_rows(request: TrainRequest, target: Slice, progress: Progress | None) -> Iterator[ScalingRow]:
     """The best plan on a slice and on those around it, with the same batch, smallest first."""
-    return map(_scaling_row, scaling_points(asked.job, target, progress))
+    return map(_scaling_row, scaling_points(request.job, target, progress))
 
 
 def _scaling_row(point: ScalingPoint) -> ScalingRow:
@@ -41,16 +41,16 @@ def _scaling_row(point: ScalingPoint) -> ScalingRow:
     )
 
 
-def crossovers(asked: TrainAsked, target: Slice) -> Iterator[SchemeCurve]:
+def crossovers(request: TrainRequest, target: Slice) -> Iterator[SchemeCurve]:
     """Each scheme alone over the chips of a slice, and from how many on its wires take longer than its compute."""
-    return scheme_curves(asked.job.on_slice(target))
+    return scheme_curves(request.job.on_slice(target))
 
 
-def crossover_notes(asked: TrainAsked, target: Slice) -> list[str]:
+def crossover_notes(request: TrainRequest, target: Slice) -> list[str]:
     """Where each scheme alone stops scaling, a sentence each."""
     notes = []
-    step_tokens = asked.job.batch * asked.job.sequence
-    for curve in crossovers(asked, target):
+    step_tokens = request.job.batch * request.job.sequence
+    for curve in crossovers(request, target):
         chips = curve.crossover
         if chips is None:
             notes.append(f"{curve.scheme} alone stays bound by compute up to {curve.points[-1].chips:,} chips.")

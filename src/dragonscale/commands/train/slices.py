@@ -4,9 +4,9 @@ one; and the largest batch or model that a slice holds."""
 from dragonscale.blocks.sheet import signed_percent
 from dragonscale.commands.overtake import SHOWN, price_where
 from dragonscale.commands.train import train_records as records
-from dragonscale.commands.train.best_report import best_report, nothing_found
+from dragonscale.commands.train.best_report import best_report, no_plan_report
 from dragonscale.commands.train.plans import Answered, answer_plan, plan_row, stack_rows, workload_of
-from dragonscale.commands.train.train_question import TrainAsked
+from dragonscale.commands.train.train_question import TrainRequest
 from dragonscale.errors import InputError, shorten
 from dragonscale.models.transformer import count_parameters
 from dragonscale.physics.units import render
@@ -20,14 +20,14 @@ from dragonscale.training.search.run_kinds import UNNAMED
 from dragonscale.training.search.search import Progress
 from dragonscale.training.search.stack_search import APART
 
+# Slices that are compared with the best in the answer's first lines.
 NEXT_BEST = 3
-"""Slices that are compared with the best in the answer's first lines."""
 
 
-def several_report(asked: TrainAsked, progress: Progress | None) -> Answered:
+def several_report(request: TrainRequest, progress: Progress | None) -> Answered:
     """The recommended plan on every slice, best first by `--rank` (the cheapest, where every chip was meant)."""
-    run = asked.job
-    rank = "cost" if asked.everywhere else asked.question.rank
+    run = request.job
+    rank = "cost" if request.everywhere else request.question.rank
     tried = compare(
         run.on_slice,
         run.targets,
@@ -40,11 +40,11 @@ def several_report(asked: TrainAsked, progress: Progress | None) -> Answered:
     )
     rows = [slice_row(target, run.tokens) for target in tried]
     if tried[0].best is None:
-        goal = "can do this run" if run.deadline is None else f"meets the deadline of {asked.question.deadline}"
-        answered = nothing_found(asked, tried[0].job, f"No slice of those tried {goal}.")
+        goal = "can do this run" if run.deadline is None else f"meets the deadline of {request.question.deadline}"
+        answered = no_plan_report(request, tried[0].job, f"No slice of those tried {goal}.")
         answered.report.slices = rows
         return answered
-    answered = best_report(asked, tried[0].job)
+    answered = best_report(request, tried[0].job)
     report = answered.report
     report.slices = rows
     report.answer = _ahead_text(rows, rank)
@@ -85,8 +85,11 @@ def _run_length(seconds: float) -> str:
     ('30 days', '2,343 days (6.4 years)')
     """
     days = seconds / DAY
-    text = f"{days:,.0f} days" if days >= 2 else f"{days * 24:,.1f} hours"
-    return f"{text} ({days / 365:.1f} years)" if days > 365 else text
+    if days < 2:
+        return f"{days * 24:,.1f} hours"
+    if days <= 365:
+        return f"{days:,.0f} days"
+    return f"{days:,.0f} days ({days / 365:.1f} years)"
 
 
 def _ahead_text(rows: list[records.SliceRow], rank: str) -> str:
@@ -101,11 +104,14 @@ def _ahead_text(rows: list[records.SliceRow], rank: str) -> str:
         dollars = ""
         if row.usd_per_mtok and best.usd_per_mtok:
             dearer = signed_percent(row.usd_per_mtok / best.usd_per_mtok - 1)
-            dollars = f", dollars {dearer}" if dearer else ", at the same dollars"
+            dollars = ", at the same dollars"
+            if dearer:
+                dollars = f", dollars {dearer}"
         behind.append(f"; {row.slice} takes {render(step_s, 's')} a step ({pace}){dollars}")
     if not behind:
         return f"{best.slice}, alone of {len(rows)}"
-    return f"{best.slice}, the {'cheapest' if rank == 'cost' else 'fastest'} of {len(rows)}{''.join(behind)}"
+    superlative = {"cost": "cheapest", "time": "fastest"}[rank]
+    return f"{best.slice}, the {superlative} of {len(rows)}{''.join(behind)}"
 
 
 def slices_note(rows: list[records.SliceRow]) -> list[str]:
@@ -113,10 +119,12 @@ def slices_note(rows: list[records.SliceRow]) -> list[str]:
     different = []
     for row in rows:
         for other in row.others:
-            change = other.step_s / row.step_s - 1 if row.step_s else 0.0
+            change = other.step_s / (row.step_s or other.step_s) - 1
             if not other.tight and abs(change) > APART:
                 different.append(f"{row.slice} with {other.stack} {_cost_text(row, 1 + change)} ({change:+.0%})")
-    return [f"With the other stack that people run there: {'; '.join(different)}."] if different else []
+    if not different:
+        return []
+    return [f"With the other stack that people run there: {'; '.join(different)}."]
 
 
 def _cost_text(row: records.SliceRow, factor: float) -> str:
@@ -172,7 +180,9 @@ def slice_row(tried: Tried, tokens: float | None) -> records.SliceRow:
             note=tried.note,
         )
     row, *others = stack_rows(tried.stacks, explain=False)
-    run = whole_run(job, best, tokens)
+    days = cost_usd = None
+    if (run := whole_run(job, best, tokens)) is not None:
+        days, cost_usd = run.seconds / DAY, run.dollars(job.slice)
     return records.SliceRow(
         str(job.slice),
         job.slice.chips,
@@ -181,8 +191,8 @@ def slice_row(tried: Tried, tokens: float | None) -> records.SliceRow:
         tokens_per_s=tried.tokens_per_s,
         mfu=row.mfu,
         usd_per_mtok=tried.usd_per_mtok,
-        days=run.seconds / DAY if run else None,
-        cost_usd=run.dollars(job.slice) if run else None,
+        days=days,
+        cost_usd=cost_usd,
         note="no price known" if job.slice.chip.price is None else "",
         stack=row.stack,
         others=others,
@@ -191,44 +201,44 @@ def slice_row(tried: Tried, tokens: float | None) -> records.SliceRow:
     )
 
 
-def fewest_report(asked: TrainAsked, progress: Progress | None) -> Answered:
+def fewest_report(request: TrainRequest, progress: Progress | None) -> Answered:
     """`--on h100`: the smallest slice that holds the job, or meets the deadline."""
-    run, chip = asked.job, asked.job.chip
+    run, chip = request.job, request.job.chip
     assert chip is not None
     job = run.on_slice(slice_sizes(chip, 10**6)[0])
     fit = fewest_chips(job, chip, run.space, run.deadline, run.tokens, progress)
-    goal = "hold the job" if run.deadline is None else f"meet the deadline of {asked.question.deadline}"
+    goal = "hold the job" if run.deadline is None else f"meet the deadline of {request.question.deadline}"
     if fit is None:
-        return nothing_found(asked, job, f"No slice of {chip.title} that was tried can {goal}.")
-    answered = best_report(asked, fit.job, progress)
+        return no_plan_report(request, job, f"No slice of {chip.title} that was tried can {goal}.")
+    answered = best_report(request, fit.job, progress)
     answered.report.answer = f"{fit.job.slice} is the smallest slice of {chip.title} that can {goal}."
     return answered
 
 
-def cheapest_report(asked: TrainAsked, progress: Progress | None) -> Answered:
+def cheapest_report(request: TrainRequest, progress: Progress | None) -> Answered:
     """`--rank cost`: the slice or a part of it, whichever costs least for each token; of a run whose tokens are known,
     among those that end within a year, where some do."""
-    job = asked.job.on_slice()
-    part = cheapest_part(asked.job, job, progress)
+    job = request.job.on_slice()
+    part = cheapest_part(request.job, job, progress)
     if part is None:
-        return best_report(asked, job, progress)
-    answered = best_report(asked, part.best.job, progress)
+        return best_report(request, job, progress)
+    answered = best_report(request, part.best.job, progress)
     report = answered.report
-    report.answer = f"{_cheapest_text(asked, part)}."
+    report.answer = f"{_cheapest_text(request, part)}."
     report.idle_chips = job.slice.chips - part.best.job.slice.chips
     if report.idle_chips:
         report.notes.append(f"{report.idle_chips:,} of the {job.slice.chips:,} chips of {job.slice} are left idle.")
     return answered
 
 
-def _cheapest_text(asked: TrainAsked, part: CheapestPart) -> str:
+def _cheapest_text(request: TrainRequest, part: CheapestPart) -> str:
     """Which part of a slice costs least, how long its run takes, and what was passed over."""
     best, cheapest = part.best, part.cheapest
-    whole = asked.job.slice
+    whole = request.job.slice
     assert whole is not None
     least = "costs least" if best is cheapest else "costs least within a year"
     text = f"Of {whole} and its parts, {best.job.slice} {least}: {_usd_per_mtok(best)} for a million tokens"
-    if asked.job.tokens is None:
+    if request.job.tokens is None:
         return text
     text += f", {_run_length(best.seconds)} in all"
     if not part.in_time:
@@ -245,19 +255,21 @@ def _usd_per_mtok(fit: Fit) -> str:
     """What a million tokens cost, in chip-hours where the chip has no price."""
     chip_hours = chip_seconds(fit) / 3600 / (fit.job.tokens / 1e6)
     price = fit.job.slice.chip.price
-    return f"${chip_hours * price:.4f}" if price is not None else f"{chip_hours:.5f} chip-hours"
+    if price is None:
+        return f"{chip_hours:.5f} chip-hours"
+    return f"${chip_hours * price:.4f}"
 
 
-def largest_report(asked: TrainAsked, progress: Progress | None) -> Answered:
+def largest_report(request: TrainRequest, progress: Progress | None) -> Answered:
     """`--largest batch` or `--largest model`."""
-    run = asked.job
+    run = request.job
     if run.slice is None:
-        raise InputError(f"--largest needs a slice to fit; --on is {shorten(asked.question.on)}, write e.g. h100:64.")
+        raise InputError(f"--largest needs a slice to fit; --on is {shorten(request.question.on)}, write e.g. h100:64.")
     job = run.on_slice()
-    find_largest = largest_batch if asked.question.largest == "batch" else largest_model
+    find_largest = largest_batch if request.question.largest == "batch" else largest_model
     fit = find_largest(job, run.space, progress)
     if fit is None:
-        return best_report(asked, job, progress)
+        return best_report(request, job, progress)
     first = answer_plan(fit.job, fit.best.plan, run.tokens)
     report = records.TrainReport(
         model=fit.job.model.name,
@@ -270,20 +282,20 @@ def largest_report(asked: TrainAsked, progress: Progress | None) -> Answered:
         infeasible={},
         pareto=[],
         notes=[],
-        answer=_largest_text(asked, fit),
+        answer=_largest_text(request, fit),
     )
     return Answered(report, first)
 
 
-def _largest_text(asked: TrainAsked, fit: Fit) -> str:
+def _largest_text(request: TrainRequest, fit: Fit) -> str:
     job = fit.job
-    if asked.question.largest == "batch":
+    if request.question.largest == "batch":
         return (
             f"At most {job.batch:,} sequences ({job.tokens:,} tokens) go through {job.slice} in one pass with room in "
             "memory; larger batches take several."
         )
     parameters = count_parameters(job.model).total / 1e9
     return (
-        f"The deepest {asked.job.model.name} that trains on {job.slice} has {job.model.n_layers} layers and "
+        f"The deepest {request.job.model.name} that trains on {job.slice} has {job.model.n_layers} layers and "
         f"{parameters:,.0f}B parameters."
     )

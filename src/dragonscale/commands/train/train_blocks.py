@@ -22,8 +22,8 @@ from dragonscale.training.plan.builds import software_of
 from dragonscale.training.plan.plan import short_plan
 from dragonscale.training.search.stack_search import APART
 
+# Terms of a smaller share of the step are left to `--explain`.
 MIN_SHARE = 0.002
-"""Terms of a smaller share of the step are left to `--explain`."""
 MIN_MEMORY_SHARE = 0.01
 MAX_CHANGES = 6
 MAX_FRONT_ROWS = 12
@@ -38,8 +38,10 @@ def train_blocks(report: TrainReport, detail: bool) -> laid.Sheet:
     answered: PlanAnswer | None = report.asked.answered if report.asked else None
     if answered is not None and answered.assessed.job.slice.chips != first.plan.chips:
         # what a plan for other chips would take is no answer to anything
-        given = facts(("given", short_plan(first.plan)), *_problems(first), ("best plan", report.comparison, "warn"))
-        return laid.Sheet((_title(report), given, *_changes(report), *_after(report)))
+        problem_facts = facts(
+            ("given", short_plan(first.plan)), *_problems(first), ("best plan", report.comparison, "warn")
+        )
+        return laid.Sheet((_title(report), problem_facts, *_changes(report), *_after(report)))
     blocks = [_title(report), summary(report, first, answered), time_stack(first, detail)]
     if detail or first.tight or not first.feasible:
         blocks.append(memory_stack(first, detail))
@@ -65,7 +67,9 @@ def train_blocks(report: TrainReport, detail: bool) -> laid.Sheet:
 
 def _changes(report: TrainReport) -> list[laid.Block]:
     """The single changes of a given plan that bring most."""
-    return [grids.grid("train-changes", report.changes[:MAX_CHANGES])] if report.changes else []
+    if not report.changes:
+        return []
+    return [grids.grid("train-changes", report.changes[:MAX_CHANGES])]
 
 
 def _after(report: TrainReport, detail: bool = False) -> list[laid.Block]:
@@ -104,14 +108,16 @@ def _title(report: TrainReport) -> laid.Title:
     sequences = f"{work.sequences:,} sequences of {work.seq:,}"
     if work.documents:
         sequences += f" packed with documents of {work.documents:,} (weighted by length)"
-    # of a stack whose trainer does not build the model, the answer is what it would do if it did
-    stack = f"{'a what-if on ' if work.unbuilt else ''}stack {work.stack}"
+    stack = f"stack {work.stack}"
+    if work.unbuilt:
+        stack = f"a what-if on {stack}"  # what its trainer would do if it built the model
     if work.stack_why:
         stack += f" (auto: {work.stack_why}{_other_usual_stack(report)})"
     elif work.unbuilt:
         stack += f" ({work.unbuilt})"
-    method = "" if work.method in ("", "full") else f"{work.method}, "
-    step = f"{method}{work.batch_tokens:,} tokens a step ({sequences}), {work.dtype}, {stack}"
+    step = f"{work.batch_tokens:,} tokens a step ({sequences}), {work.dtype}, {stack}"
+    if work.method not in ("", "full"):
+        step = f"{work.method}, {step}"
     return laid.Title(f"{report.model} ({size}) on {report.slice}", step)
 
 
@@ -119,12 +125,12 @@ def _other_usual_stack(report: TrainReport) -> str:
     """Which other stack is as usual there, and how it differs for this job."""
     if len(report.stacks) < 2:
         return ""
-    taken, other = report.stacks[:2]
+    chosen, other = report.stacks[:2]
     if not other.usual:
         return ""
-    if other.tight and not taken.tight:
+    if other.tight and not chosen.tight:
         how = "with less memory left"
-    elif abs(other.step_s / taken.step_s - 1) < APART:
+    elif abs(other.step_s / chosen.step_s - 1) < APART:
         how = "as fast"
     else:
         how = "slower"
@@ -151,9 +157,10 @@ def details(report: TrainReport, first: PlanReport) -> laid.Facts:
 
 def summary(report: TrainReport, first: PlanReport, answered: PlanAnswer | None) -> laid.Facts:
     """What to run, in ten lines."""
-    given = report.better is not None or report.searched == 1
+    is_given = report.better is not None or report.searched == 1
     answer = ("answer", report.answer.removesuffix("."), "key") if report.answer else None
-    head = facts(answer, ("given" if given else "plan", short_plan(first.plan), "key"), *_problems(first))
+    label = "given" if is_given else "plan"
+    head = facts(answer, (label, short_plan(first.plan), "key"), *_problems(first))
     memory = memory_text_of(first)
     slow_end = ""
     if first.large_runs:
@@ -165,7 +172,7 @@ def summary(report: TrainReport, first: PlanReport, answered: PlanAnswer | None)
         memory=memory.sentence,
         tone=memory.tone,
         host=host_memory_text(first),
-        run=goodput_text(report, report.goodput) if report.goodput else run_text(report, first),
+        run=goodput_text(report) or run_text(report, first),
         bound=_bound(first, answered).removeprefix("bound by "),
         change=help_text(first.helps),
         stacks=stacks_text(report.stacks, report.unfit_stacks),
@@ -199,7 +206,9 @@ def stacks_text(stacks: list[StackRow], unfit: list[UnfitStack]) -> str:
     parts = []
     for row in stacks[1:]:
         longer = signed_percent(row.step_s / stacks[0].step_s - 1)
-        pace = f"step {longer}" if longer else "as fast"
+        pace = "as fast"
+        if longer:
+            pace = f"step {longer}"
         reasons = [amount(row.step_s, "s")]
         if row.mostly:
             reasons.append(f"mostly {row.mostly}")
@@ -221,7 +230,9 @@ def time_stack(first: PlanReport, detail: bool) -> laid.StackedBar:
         if row.exposed_s <= least_s:
             continue
         hidden_s = row.expected_s - row.exposed_s
-        note = f"+{amount(hidden_s, 's')} overlapped" if hidden_s > MIN_SHARE * step_s else ""
+        note = ""
+        if hidden_s > MIN_SHARE * step_s:
+            note = f"+{amount(hidden_s, 's')} overlapped"
         parts.append(laid.BarPart(row.name, row.exposed_s, amount(row.exposed_s, "s"), note))
     legend = "list" if detail else "line"
     return laid.StackedBar("time", folded(parts, "s"), step_s, amount(first.step_s, "s"), legend)
@@ -243,9 +254,9 @@ PLAN_COLUMN = {"plan": lambda row: short_plan(row.plan)}
 def plans_table(report: TrainReport) -> laid.Grid:
     """The recommended plan and others, each against the first."""
     best_s = report.plans[0].step_s
-    numbers = count(1)
+    ranks = count(1)
     columns = {
-        "#": lambda _: next(numbers),
+        "#": lambda _: next(ranks),
         "": (lambda row: signed_percent(row.step_s / best_s - 1, 1), ""),
         "memory": (lambda row: f"{row.hbm_bytes / 1e9:.0f}GB{' tight' if row.tight else ''}", ""),
         "by": _taken_by,
@@ -274,7 +285,9 @@ def slices_table(rows: list[SliceRow]) -> laid.Grid:
 def _days_column(row: SliceRow) -> str | None:
     if row.days is None:
         return None
-    return short_number(row.days) if row.days < 1 else f"{row.days:,.1f}"
+    if row.days < 1:
+        return short_number(row.days)
+    return f"{row.days:,.1f}"
 
 
 def front_table(report: TrainReport) -> laid.Grid:

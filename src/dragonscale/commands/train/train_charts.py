@@ -11,14 +11,14 @@ from dragonscale.commands.charts.moves import ORDER, mesh_axes
 from dragonscale.commands.charts.roles import memory_stack, nothing_to_draw, term_parts
 from dragonscale.commands.train.answered_slice import chosen_slice, first_verdict
 from dragonscale.commands.train.scaling import crossovers, scaling_rows
-from dragonscale.commands.train.train_question import TrainAsked
+from dragonscale.commands.train.train_question import TrainRequest
 from dragonscale.commands.train.train_records import PlanReport, ScalingRow, TrainReport
 from dragonscale.physics.units import render
 from dragonscale.training.cost.evaluation import layer_points
 from dragonscale.training.plan.plan import short_plan
 
+# Pixels of the mesh's height in a figure with other things.
 MESH_HEIGHT = 130.0
-"""Pixels of the mesh's height in a figure with other things."""
 
 
 def draw(report: TrainReport, kind: str) -> Chart:
@@ -45,48 +45,48 @@ def _memory(plan: PlanReport, name: str = "") -> PartStack:
     return memory_stack(name or short_plan(plan.plan), parts, plan.hbm_bytes, plan.hbm_limit_bytes)
 
 
-def time_chart(asked: TrainAsked, report: TrainReport) -> Chart:
+def time_chart(request: TrainRequest, report: TrainReport) -> Chart:
     """Exposed seconds of each plan by term, with what is hidden below."""
-    title = f"{asked.job.model.name} on {report.slice}: a training step"
+    title = f"{request.job.model.name} on {report.slice}: a training step"
     return charts.time_bars([_stack(plan) for plan in report.plans], title, _subtitle(report))
 
 
-def memory_chart(asked: TrainAsked, report: TrainReport) -> Chart:
+def memory_chart(request: TrainRequest, report: TrainReport) -> Chart:
     """Bytes of the fullest chip of each plan by part, against what it has."""
-    title = f"{asked.job.model.name} on {report.slice}: memory of the fullest chip"
+    title = f"{request.job.model.name} on {report.slice}: memory of the fullest chip"
     limit = report.plans[0].hbm_limit_bytes
     return charts.memory_bars([_memory(plan) for plan in report.plans], limit, title, _subtitle(report))
 
 
-def mesh_picture(asked: TrainAsked, report: TrainReport) -> Chart:
+def mesh_picture(request: TrainRequest, report: TrainReport) -> Chart:
     """The mesh of the best plan with the collectives of each axis."""
     title = f"{short_plan(report.plans[0].plan)} on {report.slice}"
-    subtitle = f"{asked.job.model.name}: what each chip sends in a step"
-    return charts.mesh_chart(_axes(asked, report), title, subtitle, chosen_slice(asked, report).chip.title)
+    subtitle = f"{request.job.model.name}: what each chip sends in a step"
+    return charts.mesh_chart(_axes(request, report), title, subtitle, chosen_slice(request, report).chip.title)
 
 
-def _axes(asked: TrainAsked, report: TrainReport) -> list[MeshAxis]:
+def _axes(request: TrainRequest, report: TrainReport) -> list[MeshAxis]:
     plan = report.plans[0].plan
     degrees = {name: getattr(plan, name) for name in ORDER if hasattr(plan, name)}
-    return mesh_axes(degrees, first_verdict(asked, report).ledger.lines)
+    return mesh_axes(degrees, first_verdict(request, report).ledger.lines)
 
 
-def scaling_chart(asked: TrainAsked, report: TrainReport) -> Chart:
+def scaling_chart(request: TrainRequest, report: TrainReport) -> Chart:
     """Seconds of a step against chips: the best plan of each slice, and as many chip-seconds as the most efficient of
     them.
 
     Rules stand where a scheme alone would be bound by its wires.
     """
-    target = chosen_slice(asked, report)
-    lines = scaling_lines(report.scaling or list(scaling_rows(asked, target, None)))
+    target = chosen_slice(request, report)
+    lines = scaling_lines(report.scaling or list(scaling_rows(request, target, None)))
     if not lines.best.points:
         raise nothing_to_draw("nothing fits on any of the slices")
     x = log_axis("chips", "degree", [float(chips) for chips, _ in lines.best.points])
     steps = [seconds for _, seconds in (*lines.best.points, *lines.ideal.points)]
     y = log_axis("time of a step", "s", steps)
-    crossings = scheme_crossings(asked, report)
+    crossings = scheme_crossings(request, report)
     rules = [RuleLine(chips, name, "muted") for chips, name in crossings if x.low < chips < x.high]
-    title = f"{asked.job.model.name} on {target.chip.title}: strong scaling"
+    title = f"{request.job.model.name} on {target.chip.title}: strong scaling"
     return charts.line_chart([lines.ideal, lines.best], x, y, title, _subtitle(report), rules, lines.marks)
 
 
@@ -113,34 +113,34 @@ def scaling_lines(rows: Sequence[ScalingRow]) -> ScalingLines:
     )
 
 
-def scheme_crossings(asked: TrainAsked, report: TrainReport) -> list[tuple[float, str]]:
+def scheme_crossings(request: TrainRequest, report: TrainReport) -> list[tuple[float, str]]:
     """Chips from which each scheme alone is bound by its wires at datasheet rates."""
     crossings = []
-    for curve in crossovers(asked, chosen_slice(asked, report)):
+    for curve in crossovers(request, chosen_slice(request, report)):
         if curve.crossover is not None:
             crossings.append((curve.crossover, f"{curve.scheme} alone: network-bound from {curve.crossover:,.0f}"))
     return crossings
 
 
-def layer_chart(asked: TrainAsked, report: TrainReport) -> Chart:
+def layer_chart(request: TrainRequest, report: TrainReport) -> Chart:
     """The matmuls of one layer under the best plan, as points under the chip's roof."""
-    job, plan = asked.job.on_slice(chosen_slice(asked, report)), report.plans[0].plan
+    job, plan = request.job.on_slice(chosen_slice(request, report)), report.plans[0].plan
     chip = job.slice.chip
-    matmuls = [RoofPoint(*point) for point in layer_points(job, first_verdict(asked, report).ledger)]
-    title = f"{asked.job.model.name}: forward matmuls of a layer on {chip.title}, {plan.dtype}"
+    matmuls = [RoofPoint(*point) for point in layer_points(job, first_verdict(request, report).ledger)]
+    title = f"{request.job.model.name}: forward matmuls of a layer on {chip.title}, {plan.dtype}"
     roof = Roof("HBM", chip.peak(plan.dtype), chip.bandwidth("hbm"))
     return charts.roofline_chart([roof], matmuls, title, short_plan(plan))
 
 
-def answer_chart(asked: TrainAsked, report: TrainReport) -> Chart:
+def answer_chart(request: TrainRequest, report: TrainReport) -> Chart:
     """Time, memory and mesh of the recommended plan."""
-    best, chip = report.plans[0], chosen_slice(asked, report).chip.title
+    best, chip = report.plans[0], chosen_slice(request, report).chip.title
     parts = [
         charts.time_bars([_stack(best, "Time of a step")], "", axis=""),
         charts.memory_bars([_memory(best, "Memory of the fullest chip")], best.hbm_limit_bytes, "", axis=""),
-        charts.mesh_chart(_axes(asked, report), "", chip=chip, height=MESH_HEIGHT),
+        charts.mesh_chart(_axes(request, report), "", chip=chip, height=MESH_HEIGHT),
     ]
-    heading = f"{asked.job.model.name} on {report.slice}: {short_plan(best.plan)}"
+    heading = f"{request.job.model.name} on {report.slice}: {short_plan(best.plan)}"
     return charts.together(parts, heading, _subtitle(report), spacing=18)
 
 

@@ -37,7 +37,7 @@ HEADROOM_HINT = "write the part of memory that a recommended plan leaves free, f
 
 
 @dataclass(frozen=True)
-class TrainAsked:
+class TrainRequest:
     """The flags understood: the job that they describe, and the flags themselves for what is to be shown of it."""
 
     question: TrainQuestion
@@ -52,7 +52,7 @@ class TrainAsked:
     """Of an answer: its first plan as it was assessed, for the ledger, charts and files that are made of it."""
 
 
-def read_question(question: TrainQuestion) -> TrainAsked:
+def read_question(question: TrainQuestion) -> TrainRequest:
     """A question with every flag checked; what cannot be used is refused in one sentence."""
     question, file_notes = filled(question)
     model_name = with_assumed(question.model, question.assume, question.family)
@@ -109,7 +109,7 @@ def read_question(question: TrainQuestion) -> TrainAsked:
         headroom=headroom,
         deadline=deadline,
     )
-    return TrainAsked(question, job, where.named, where.everywhere, [note for note in notes if note])
+    return TrainRequest(question, job, where.named, where.everywhere, [note for note in notes if note])
 
 
 def _only_slice(where: AskedTargets) -> Slice | None:

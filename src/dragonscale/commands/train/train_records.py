@@ -172,13 +172,15 @@ class PlanReport(Utilised):
 
     def told(self) -> str:
         """The plan, its step and its MFU."""
-        ends = f"{render(self.step_s, 's')} a step, {self.mfu_text}" if self.feasible else "infeasible"
-        return f"{short_plan(self.plan)}, {ends}"
+        if not self.feasible:
+            return f"{short_plan(self.plan)}, infeasible"
+        return f"{short_plan(self.plan)}, {render(self.step_s, 's')} a step, {self.mfu_text}"
 
     @property
     def mfu_text(self) -> str:
         """Its MFU, and of what where that is not the bf16 peak."""
-        return f"{self.own_mfu:.1%} MFU" + (f" ({self.plan.dtype} peak)" if self.mfu_of_dtype is not None else "")
+        text = f"{self.own_mfu:.1%} MFU"
+        return text if self.mfu_of_dtype is None else f"{text} ({self.plan.dtype} peak)"
 
     @property
     def own_peak_flops(self) -> float:
@@ -406,8 +408,9 @@ class TrainReport(Record):
     @property
     def best(self) -> PlanReport | None:
         """The plan to take: the first, or what is better than a given one; None where nothing fits."""
-        first = self.plans[0] if self.plans and self.plans[0].feasible else None
-        return self.better or first
+        if self.better is not None or self.exit_code:
+            return self.better
+        return self.plans[0]
 
     @property
     def exit_code(self) -> int:
@@ -430,7 +433,10 @@ class TrainReport(Record):
 
     def plot(self, kind: str = "") -> "Chart":
         """A chart of the answer, of strong scaling where that was asked for."""
-        return super().plot(kind or ("scaling" if self.scaling else ""))
+        if not kind and self.scaling:
+            kind = "scaling"
+        return super().plot(kind)
 
     def headline(self) -> str:
-        return f"{self.model} on {self.slice}: {self.plans[0].told() if self.plans else 'no plan'}"
+        plan = self.plans[0].told() if self.plans else "no plan"
+        return f"{self.model} on {self.slice}: {plan}"

@@ -26,7 +26,7 @@ from dragonscale.commands.simulate.simulate_records import Latency, SimulateRepo
 from dragonscale.commands.train.ask_train import understood
 from dragonscale.commands.train.measured import measured_row
 from dragonscale.commands.train.plans import plan_row
-from dragonscale.commands.train.train_question import TrainAsked
+from dragonscale.commands.train.train_question import TrainRequest
 from dragonscale.commands.train.train_records import Measured, PlanReport
 from dragonscale.commands.validate.validate_records import MeasureRow, RunScore, measure, slice_for
 from dragonscale.errors import InputError, shorten
@@ -95,7 +95,7 @@ def _seconds(step: LoggedStep, job: Job) -> float | None:
     return job.batch / step.samples if step.samples else None
 
 
-def _train_score(asked: TrainAsked, job: Job, plan: Plan, log: TrainingLog, step: SettledStep) -> RunScore:
+def _train_score(asked: TrainRequest, job: Job, plan: Plan, log: TrainingLog, step: SettledStep) -> RunScore:
     assessed = assess(job, plan, asked.job.tokens, force=True)
     given = plan_row(PlanAnswer(assessed))
     compared = measured_row(assessed, step.seconds)

@@ -16,8 +16,8 @@ from dragonscale.training.search.search import Candidate, Found, Progress
 from dragonscale.training.search.space import Space
 from dragonscale.training.search.stack_search import StackSearch, faster_stacks, search_stacks
 
+# Plans that are faster by less are not compared with the recommended one.
 MIN_FASTER = 0.002
-"""Plans that are faster by less are not compared with the recommended one."""
 
 # Why a faster plan is not recommended:
 FULL = "full"  # it leaves too little memory
@@ -45,7 +45,7 @@ class BestPlans:
         return self.tried[0].job
 
     @property
-    def found(self) -> Found:
+    def result(self) -> Found:
         """What the search found with it."""
         return self.tried[0].found
 
@@ -74,16 +74,16 @@ class PassedOver:
     """Whether it is the length of the sequences at which no such run is known."""
 
 
-def passed_over(job: Job, found: Found) -> list[PassedOver]:
+def passed_over(job: Job, result: Found) -> list[PassedOver]:
     """The fastest plan, and the fastest of those listed that leaves room in memory, where they are faster than the
     recommended one."""
-    listed = [candidate for candidate in found.best[1:] if candidate.roomy]
-    candidates = [found.fastest, *sorted(listed, key=lambda candidate: candidate.seconds)[:1]]
-    limit_s = found.best[0].seconds * (1 - MIN_FASTER)
+    listed = [candidate for candidate in result.best[1:] if candidate.roomy]
+    candidates = [result.fastest, *sorted(listed, key=lambda candidate: candidate.seconds)[:1]]
+    limit_s = result.best[0].seconds * (1 - MIN_FASTER)
     faster = {
         short_plan(candidate.plan): candidate for candidate in candidates if candidate and candidate.seconds <= limit_s
     }
-    return [why_not_recommended(job, found.best[0], candidate) for candidate in faster.values()]
+    return [why_not_recommended(job, result.best[0], candidate) for candidate in faster.values()]
 
 
 def why_not_recommended(job: Job, best: Candidate, faster: Candidate) -> PassedOver:

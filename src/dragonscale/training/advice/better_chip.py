@@ -10,10 +10,10 @@ from dragonscale.training.cost.evaluation import Job
 from dragonscale.training.plan.plan import Plan
 from dragonscale.training.search.search import Progress, search
 
+# A term is removed when the part of it that the step waits for is at most this share of the step.
 REMOVED_SHARE = 0.02
-"""A term is removed when the part of it that the step waits for is at most this share of the step."""
+# Gains below this are called nothing.
 NO_GAIN = 5e-4
-"""Gains below this are called nothing."""
 DEGREES = ("pipe", "tensor", "context", "expert")
 """The axes that tell kinds of plans apart, beside replicas."""
 

@@ -25,10 +25,10 @@ from dragonscale.training.search.search import Candidate, Found, Progress, searc
 from dragonscale.training.search.space import Space
 from dragonscale.training.search.stack_search import stack_of
 
+# A space of more plans is compared with by the plan's own settings and the usual ones alone.
 MAX_PLANS_COMPARED = 2_500_000
-"""A space of more plans is compared with by the plan's own settings and the usual ones alone."""
+# Single changes that bring less of the step are left out.
 MIN_CHANGE = 0.002
-"""Single changes that bring less of the step are left out."""
 SAME_FORMAT = ("dtype", "optimizer", "offload", "sequence", "etp", "layout")
 """Settings in which the plans that a given one is compared with do not differ from it."""
 
@@ -56,7 +56,7 @@ class StackRun:
         )
 
 
-def run_given_plan(job: TrainingJob, plan: Plan, given: frozenset[str]) -> StackRun:
+def run_given_plan(job: TrainingJob, plan: Plan, named: frozenset[str]) -> StackRun:
     """A plan with the stack to take for it; `given` are the settings that were written out.
 
     The usual stacks come first, then those that take what the usual ones do not, and last the trainers that do not
@@ -64,35 +64,35 @@ def run_given_plan(job: TrainingJob, plan: Plan, given: frozenset[str]) -> Stack
     """
     start = job.on_slice()
     usual = usual_jobs(start)
-    run = _best_run(usual, plan, given, job.slack)
+    run = _best_run(usual, plan, named, job.slack)
     if not illegal(run.job, run.plan):
         return run
     unusual = unusual_jobs(start)
     if unusual:
-        other = _best_run(unusual, plan, given, job.slack)
+        other = _best_run(unusual, plan, named, job.slack)
         if not illegal(other.job, other.plan):
             return replace(other, refused_by=tuple(refusing.stack.name for refusing in usual))
     nearest = nearest_jobs(start)
-    return _best_run([*usual, *nearest], plan, given, job.slack) if nearest else run
+    return _best_run([*usual, *nearest], plan, named, job.slack) if nearest else run
 
 
-def _best_run(jobs: Sequence[Job], plan: Plan, given: frozenset[str], slack: float) -> StackRun:
-    runs = [as_stack_runs(job, plan, given) for job in jobs]
+def _best_run(jobs: Sequence[Job], plan: Plan, named: frozenset[str], slack: float) -> StackRun:
+    runs = [as_stack_runs(job, plan, named) for job in jobs]
     return runs[stack_of([(run.job, run.plan) for run in runs], slack)]
 
 
-def as_stack_runs(job: Job, plan: Plan, given: frozenset[str]) -> StackRun:
+def as_stack_runs(job: Job, plan: Plan, named: frozenset[str]) -> StackRun:
     """A plan as the job's stack runs it: the rest of the chips as replicas, and what was not given as the stack has
     it."""
     chips = job.slice.chips
     chip_family = family(job.slice.chip)
-    replicated = not given & {"data", "fsdp"} and plan.chips < chips and chips % plan.chips == 0
+    replicated = not named & {"data", "fsdp"} and plan.chips < chips and chips % plan.chips == 0
     if replicated:
         usual_zero = rules(job.stack.name, chip_family, plan.pipe > 1).data_zero
-        zero = plan.zero if "zero" in given else usual_zero or plan.zero
+        zero = plan.zero if "zero" in named else usual_zero or plan.zero
         plan = replace(plan, fsdp=chips // plan.chips, zero=zero)
-    plan, ranks_note = read_ranks(plan, given, job.stack.name, chip_family)
-    return StackRun(job, settled(job, plan, given), plan, replicated, ranks_note)
+    plan, ranks_note = read_ranks(plan, named, job.stack.name, chip_family)
+    return StackRun(job, settled(job, plan, named), plan, replicated, ranks_note)
 
 
 def space_around(job: Job, plan: Plan, space: Space) -> Space:
@@ -118,7 +118,7 @@ def space_around(job: Job, plan: Plan, space: Space) -> Space:
 class PlanComparison:
     """A given plan beside the best one: what a search found, and single changes of the given plan towards it."""
 
-    found: Found
+    result: Found
     best: PlanAssessment | None
     """The recommended plan; None where no plan fits."""
     changes: list[Changed]
@@ -127,25 +127,25 @@ class PlanComparison:
 
 
 def compare_with_best(
-    job: Job, given: PlanAssessment, space: Space, slack: float, tokens: float | None, progress: Progress | None
+    job: Job, assessed: PlanAssessment, space: Space, slack: float, tokens: float | None, progress: Progress | None
 ) -> PlanComparison:
     """What is recommended instead of a given plan, and which single change brings most of it."""
-    plan = given.plan
-    found = search(job, space_around(job, plan, space), 1, progress, slack)
-    if not found.best:
-        return PlanComparison(found, None, [], None)
-    best = assess(job, found.best[0].plan, tokens)
+    plan = assessed.plan
+    result = search(job, space_around(job, plan, space), 1, progress, slack)
+    if not result.best:
+        return PlanComparison(result, None, [], None)
+    best = assess(job, result.best[0].plan, tokens)
     changes: list[Changed] = []
     if plan.chips == job.slice.chips:  # a plan for other chips has no step that a change could be held against
         for change in towards(job, plan, best.plan):
-            if given.feasible:
-                worth_naming = abs(given.step_s / change.seconds - 1) >= MIN_CHANGE
+            if assessed.feasible:
+                worth_naming = abs(assessed.step_s / change.seconds - 1) >= MIN_CHANGE
             else:
                 worth_naming = not illegal(job, change.plan)
             if worth_naming:
                 changes.append(change)
     faster = None
-    if given.feasible and given.step_s < best.step_s * (1 - MIN_CHANGE):
-        tight = given.fits and not given.roomy
-        faster = Candidate(plan, given.step_s, given.hbm_bytes, roomy=not tight)
-    return PlanComparison(found, best, changes, faster)
+    if assessed.feasible and assessed.step_s < best.step_s * (1 - MIN_CHANGE):
+        tight = assessed.fits and not assessed.roomy
+        faster = Candidate(plan, assessed.step_s, assessed.hbm_bytes, roomy=not tight)
+    return PlanComparison(result, best, changes, faster)

@@ -10,8 +10,8 @@ from dragonscale.training.search.published_runs import PublishedRun, runs_of_mod
 from dragonscale.training.search.run_kinds import family
 
 MAX_SUSPECTS = 5
+# Rates of runs this near each other are called the same.
 SAME_RATE = 0.1
-"""Rates of runs this near each other are called the same."""
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from dragonscale.training.advice.speedups import is_possible
 from dragonscale.training.cost.evaluation import Job, Verdict, first, judge_one, problems, with_numerics
 from dragonscale.training.plan.plan import HOSTED_STATE, Plan
 
+# A change that frees a smaller fraction of the memory is none to name.
 MIN_FREED = 0.02
-"""A change that frees a smaller fraction of the memory is none to name."""
 
 
 @dataclass(frozen=True)

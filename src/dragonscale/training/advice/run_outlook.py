@@ -35,8 +35,8 @@ class RunOutlook:
     @property
     def save_too_slow(self) -> bool:
         """Whether a checkpoint takes longer to write than the time that was asked for between two."""
-        every = self.job.run.every
-        return bool(every) and self.run.write_s - self.run.save_s > (every or 0.0)
+        interval_s = self.job.run.every
+        return bool(interval_s) and self.run.write_s - self.run.save_s > (interval_s or 0.0)
 
 
 def run_outlook(job: Job, plan: Plan, clean_s: float) -> RunOutlook:

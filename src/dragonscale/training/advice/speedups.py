@@ -33,11 +33,11 @@ from dragonscale.training.search.space import Space, misfits
 
 WIRE_PATHS = ("ici.", "dcn.", "levels.")
 """How the facts of a chip's wires begin."""
+# Changes that gain less are not advised: a prediction is not that sure of itself.
 MIN_GAIN = 0.02
-"""Changes that gain less are not advised: a prediction is not that sure of itself."""
 MAX_SPEEDUPS = 3
+# Of the step: terms that take less are no overhead worth a name.
 MIN_OVERHEAD = 0.01
-"""Of the step: terms that take less are no overhead worth a name."""
 
 # The kinds of changes that are tried:
 BATCH = "batch"  # twice the sequences, in more microbatches

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from dragonscale.commands.train.answered_slice import chosen_slice
-from dragonscale.commands.train.train_question import TrainAsked
+from dragonscale.commands.train.train_question import TrainRequest
 from dragonscale.commands.train.train_records import PlanReport, TrainReport
 from dragonscale.errors import Infeasible
 from dragonscale.physics.units import render
@@ -44,12 +44,12 @@ def only_too_large(one: PlanReport) -> bool:
     return one.hbm_bytes > one.hbm_limit_bytes and len(one.problems) == 1
 
 
-def job_of(asked: PageRequest, brief: bool | None = None) -> tuple[TrainAsked, Job, Plan]:
+def job_of(asked: PageRequest, brief: bool | None = None) -> tuple[TrainRequest, Job, Plan]:
     """The question as it was understood, the job on the slice that the report is about, and the first plan."""
     report, one = first_plan(asked, brief)
     if one is None:
         raise Infeasible("There is no plan that could be drawn.")
-    understood: TrainAsked = report.asked
+    understood: TrainRequest = report.asked
     job = understood.job.on_slice(chosen_slice(understood, report))
     if report.workload.sequences != job.batch:  # where the largest batch was asked for, it is in the answer
         job = replace(job, batch=report.workload.sequences)
