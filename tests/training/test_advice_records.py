@@ -147,7 +147,7 @@ def test_the_best_plans_say_why_faster_ones_are_not() -> None:
 def test_ways_to_fit_name_the_slice_that_holds_a_job() -> None:
     run = run_on("h100:1", batch=8, space=parse_space("mb1,zero=3,remat=block"))
     job = run.on_slice()
-    nearest = best_plans(run, job, count=1).found.nearest
+    nearest = best_plans(run, job, count=1).result.nearest
     assert nearest is not None
     missing = missing_memory(job, nearest)
     assert missing == pytest.approx(nearest.hbm_bytes / job.slice.chip.visible)

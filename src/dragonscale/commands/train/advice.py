@@ -63,6 +63,7 @@ def help_text(helps: list[Help]) -> str:
         if row.needs:
             change += f" (needs {row.needs})"
         changes.append(change)
+    # speedups() names full plans only where nothing else helps, so either all need memory or none does
     if all(row.needs for row in helps):
         changes.insert(0, "nothing that leaves room in memory")
     return f"{'; '.join(changes)}."
@@ -82,6 +83,7 @@ def help_row(job: Job, speedup: SpeedUp) -> Help:
 
 def _change_and_flags(job: Job, speedup: SpeedUp) -> tuple[str, dict[str, str]]:
     """A change in words, and the flags that make it."""
+    # in sequences, as the job counts its batch
     batch = {"batch": f"{speedup.job.batch}seq"}
     plan = {"plan": short_plan(speedup.plan)}
     stack = {"stack": speedup.job.stack.name}
@@ -100,6 +102,7 @@ def _change_and_flags(job: Job, speedup: SpeedUp) -> tuple[str, dict[str, str]]:
         on = str(speedup.job.slice)
         idle = job.slice.chips - speedup.job.slice.chips
         return f"--on {on} ({idle:,} chips idle)", {"on": on} | plan | stack
+    # every kind that changes no plan, batch or stack doubles a number of the chip
     assert speedup.knob is not None  # the wires of the chip are the only numbers of it that are tried
     return f"twice the {speedup.knob.title}", {"set": ",".join(f"{path}=2x" for path in speedup.knob.paths)}
 
@@ -111,10 +114,12 @@ def memory_text(assessed: PlanAssessment, advice: PlanAdvice, memory: list[Memor
     relief = advice.relief
     if relief is None:
         return f"{start}; no recompute, microbatch or ZeRO of this mesh frees much of it."
+    # recompute, smaller microbatches and ZeRO-3 free memory for time
     pace = _pace(relief.step_s / assessed.step_s - 1)
     leaves = f"leaves {relief.hbm_bytes / 1e9:.1f} GB, which"
     if relief.settings == ("offload",):
         settings = ",".join(f"{name}={value}" for name, value in differences(assessed.plan, relief.plan).items())
+        # the chips of a host share its memory
         node_bytes = chips_of_host(relief.job.slice) * relief.host_bytes
         return (
             f"{start}: {settings} {leaves} fits, and needs {node_bytes / 1e9:,.0f} GB of memory of each host ({pace}, "

@@ -12,6 +12,7 @@ def chosen_slice(request: TrainRequest, report: TrainReport) -> Slice:
     """The slice that a report is about, whatever file its chip came from."""
     if request.job.slice is not None and str(request.job.slice) == report.slice:
         return request.job.slice
+    # the fewest chips or the best of several slices was asked for: the answer names it
     return slice_of(report.slice, (chip for chip, _ in request.job.targets))
 
 
@@ -24,6 +25,7 @@ def first_verdict(request: TrainRequest, report: TrainReport) -> Verdict:
 
 def written_slice(request: TrainRequest, report: TrainReport | Neighbour) -> str:
     """The slice as a command reads it: with the path of its chip's file, where it has one."""
+    # `v5p:8x16x16`: the chip, with the changes made to it, and the topology
     name, _, topology = report.slice.rpartition(":")
     for text, (chip, _) in request.targets.items():
         path = chip_path(text)

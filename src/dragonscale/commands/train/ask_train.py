@@ -65,6 +65,7 @@ def understood(question: TrainQuestion) -> TrainRequest:
         settings.add("dtype")  # the flag stands for a setting of the plan
     run = run_given_plan(request.job, request.job.plan, frozenset(settings))
     notes = reading_notes(run, expert_written="expert" in in_plan and not is_plan_path(text))
+    # of several stacks that `auto` weighs, later steps take the one that runs the plan best
     job = replace(request.job, plan=run.plan, chosen_stack=run.job.stack.name)
     return replace(request, job=job, notes=[*request.notes, *notes])
 
@@ -77,6 +78,7 @@ def answer(request: TrainRequest, progress: Progress | None = None, brief: bool 
 
 def _answer(request: TrainRequest, progress: Progress | None, brief: bool, notes: list[str]) -> TrainReport:
     job, question = request.job, request.question
+    # the page and comparisons judge many plans by themselves
     if brief and job.plan is not None and job.slice is not None:
         answered = single_report(job.on_slice(), job.plan, job.tokens, question.force, brief=True)
     else:
@@ -88,6 +90,7 @@ def _answer(request: TrainRequest, progress: Progress | None, brief: bool, notes
     report.prices = price_rows(chips)
     if question.numerics and not load_stack(stack).production:
         report.notes.append(f"--numerics changes nothing: {stack} has one way to add gradients.")
+    # failures and checkpoints are of a whole run, whose tokens have to be known
     if job.tokens and report.plans and report.plans[0].feasible:
         add_goodput(request, answered)
     by_cost = request.everywhere or question.rank == "cost"
@@ -112,15 +115,18 @@ def _planned(request: TrainRequest, progress: Progress | None) -> Answered:
     else:
         answered = best_report(request, job.on_slice(), progress, nearby=True)
     report = answered.report
+    # nothing fits: there is no slice or plan to ask more about
     if not report.plans:
         return answered
     request = replace(request, job=replace(job, chosen_stack=report.workload.stack))
+    # of several slices or a bare chip, the one that the answer recommends
     target = chosen_slice(request, report)
     report.unchanged = unchanged(request, target, progress)
     if question.scaling:
         report.scaling = list(scaling_rows(request, target, progress))
         report.notes += crossover_notes(request, target)
     if question.codesign:
+        # the next best plans, of which one may overtake the best on a better chip
         rivals = [row.plan for row in report.plans[1:]]
         report.codesign = codesign_report(request, target, rivals, progress)
     return answered
@@ -130,6 +136,7 @@ def _given(request: TrainRequest, plan: Plan, progress: Progress | None) -> Answ
     """A given plan, against the best and against what was measured of it."""
     job = request.job.on_slice()
     text = request.question.measured.strip()
+    # read before the plan is judged, so that a mistyped step is refused at once
     measured = measured_step(text, job, plan.dtype) if text else None
     answered = single_report(job, plan, request.job.tokens, request.question.force)
     assert answered.first is not None
@@ -158,6 +165,7 @@ def next_command(request: TrainRequest, report: TrainReport, detail: bool = Fals
         if not lighter:
             neighbour = report.neighbours[0]
             sequences = neighbour.sequences
+    # the command is pasted into a shell
     model = shlex.quote(written(question.model))
     sizes = {
         "on": written_slice(request, neighbour or report),
@@ -171,6 +179,7 @@ def next_command(request: TrainRequest, report: TrainReport, detail: bool = Fals
         return f"dscale train {model} {job}{_flags(flags, lighter)} {lighter}".rstrip()
     command, plans = "explain train", f'"{short_plan(first.plan)}"'
     better = report.better
+    # a given plan that is slower than the best: side by side, they show why
     if better is not None and first.step_s > SLOWER * better.step_s:
         command, plans = "compare", f'{plans} "{short_plan(better.plan)}"'
     elif detail and first.verifiable and first.feasible:
@@ -252,6 +261,7 @@ def _save(report: TrainReport, path: str) -> str:
     check_named(request.question.model, request.question.on)
     save_training_file(recommended(request, report), path)
     offers = []
+    # no export is written for a trainer that does not build the model
     if not report.workload.unbuilt:
         offers.append(f"`dscale export {path} --to NAME` writes it for a trainer")
     if best.verifiable:
@@ -262,6 +272,7 @@ def _save(report: TrainReport, path: str) -> str:
 def _save_step(report: TrainReport, path: str) -> str:
     """Write the step of the first plan as a timeline for ui.perfetto.dev."""
     plan = report.first(f"none is written to {shorten(path)}").plan
+    # the timeline draws so many passes of a stage
     microbatches = report.workload.sequences / (plan.replicas * plan.microbatch)
     title = f"{report.model} on {report.slice}: {plan}"
     ledger = first_verdict(report.asked, report).ledger

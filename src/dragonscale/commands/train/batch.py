@@ -18,6 +18,7 @@ def read_batch(text: str, sequence: int) -> tuple[int, str]:
     if sequences is not None:
         return sequences, ""
     tokens = _checked(parse_count(stripped, "the batch"), text)
+    # a decimal number of tokens may be meant as it is written: 4,194,304 or 64k
     if tokens % sequence == 0:
         return tokens // sequence, ""
     if stripped[-1:] in "kKmMGbBtT":
@@ -35,6 +36,7 @@ def read_batch(text: str, sequence: int) -> tuple[int, str]:
             f"A batch of {shorten(text)} tokens is less than one sequence of {sequence:,}; write a number of sequences "
             f"such as {min(tokens, 512)}seq."
         )
+    # neither reading divides: the nearest whole number of sequences
     sequences = round(tokens / sequence)
     return sequences, (
         f"A batch of {stripped} tokens is not a whole number of sequences of {sequence:,}; rounded to {sequences:,} "

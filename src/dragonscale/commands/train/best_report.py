@@ -57,20 +57,24 @@ def best_report(request: TrainRequest, job: Job, progress: Progress | None = Non
     best = best_plans(run, job, request.question.top, progress, unusual=nearby)
     job, result = best.job, best.result
     first, report = _search_report(run, best, nearby)
+    # formats that nobody asked for give way to what the stack has on this chip
     report.notes += settlements(run.space.words, best.settings, job.stack.name)
     report.notes += other_format(job.slice.chip, run.space.words, best.settings)
     if result.best:
         plan = result.best[0].plan
+        # the search keeps the best plan that our own program takes beside the best of all
         if result.runs is not None and unrunnable(plan, job.model):
             report.runs = report.verified = plan_report(job, result.runs.plan, run.tokens, brief=True)
         report.notes += [passed_over_text(job, other) for other in passed_over(job, result)]
         if nearby:
             report.notes += _tight_notes(job, result, run.space)
         report.notes += [*advice_against(job, plan), *offload_notes(job, plan)]
+    # what was pinned cannot run at all, whatever the sizes: no remedy but another flag
     if best.refusals:
         report.notes += [f"Not possible: {reason}, or add --force." for reason in best.refusals]
     elif not result.best:
         report.notes.append(_nothing_feasible(job, result))
+        # no mesh passed the rules of the stack, and nothing was costed
         if result.searched and not result.judged:
             report.notes += ruling_out(job, run.space)
         if "zero" not in run.space.named:
@@ -92,6 +96,7 @@ def _search_report(run: TrainingJob, best: BestPlans, nearby: bool) -> tuple[Pla
         space = run.space if nearby else None
         first = answer_plan(job, result.best[0].plan, run.tokens, space=space)
         plans.append(plan_row(first))
+    # the others are listed for comparison, and advice on them would be judged in vain
     for candidate in result.best[1:]:
         plans.append(plan_row(PlanAnswer(assess(job, candidate.plan, run.tokens))))
     front = [
@@ -112,6 +117,7 @@ def _search_report(run: TrainingJob, best: BestPlans, nearby: bool) -> tuple[Pla
         stacks=stack_rows([*best.tried, *best.faster]),
         unfit_stacks=[unfit_stack(search, run.space) for search in best.tried[1:] if search.best is None],
     )
+    # they are named as less usual, since few people run them there
     unusual = {search.job.stack.name for search in best.faster}
     for row in report.stacks:
         row.usual = row.stack not in unusual
@@ -155,6 +161,7 @@ def _filled(job: Job, candidate: Candidate) -> str:
 
 def _nothing_feasible(job: Job, result: Found) -> str:
     """Why nothing is feasible, and by how much the nearest plan misses."""
+    # the sizes of the job and of the mesh do not divide in any way
     if not result.searched:
         return (
             f"No plan is possible: no mesh of the {job.slice.chips} chips of {job.slice} divides {job.batch} sequences "

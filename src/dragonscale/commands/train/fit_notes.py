@@ -24,9 +24,11 @@ def add_ways_to_fit(request: TrainRequest, job: Job, report: records.TrainReport
     least. The first change is what its next command is for."""
     run = request.job
     ways = ways_to_fit(run, job, nearest)
+    # first what keeps the question and changes how weights are trained
     for method in ways.methods:
         report.notes.append(_method_text(run, method))
         report.lighter = report.lighter or _method_flags(method)
+    # then software, numerics, optimizer and the host memory
     for remedy in ways.remedies:
         _add_remedy(request, report, remedy)
     if ways.longest is not None:
@@ -34,6 +36,7 @@ def add_ways_to_fit(request: TrainRequest, job: Job, report: records.TrainReport
         _add_remedy(request, report, remedy, f"; no longer multiple of {length_step(job):,} tokens does")
     if ways.larger is not None and ways.larger.fit is None and ways.larger.tried is not None:
         report.notes.append(_larger_text(job, ways.larger, ways.larger.tried))
+    # then other batches and slices, which change the question itself
     for fit in ways.sizes:
         report.notes.append(_size_text(job, fit))
         report.neighbours.append(neighbour_row(fit.job, fit.best))
@@ -92,6 +95,7 @@ def _larger_text(job: Job, larger: LargerSlices, tried: Slice) -> str:
     nearest = larger.nearest
     stack = job.stack.name
     if nearest is None:
+        # without any of these axes a longer sequence has to fit on one chip
         axes = rules(stack, family(job.slice.chip), tuned=job.tuning.tunes).axes
         if not {"context", "tensor", "pipe"} & {*axes}:
             return (

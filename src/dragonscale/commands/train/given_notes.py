@@ -51,7 +51,9 @@ def add_comparison(
     run, report = request.job, answered.report
     compared = compare_with_best(assessed.job, assessed, run.space, run.slack, run.tokens, progress)
     result = compared.result
+    # the given plan counts as one of those that were looked at
     report.searched, report.search_s = result.searched + 1, result.seconds
+    # nothing else fits either, so there is no best plan to compare with
     if compared.best is None:
         if not assessed.feasible and not refusals(assessed.job, run.space):
             add_ways_to_fit(request, assessed.job, report, result.nearest)
@@ -76,6 +78,7 @@ def comparison(plan: PlanReport, best: PlanReport, changes: list[SettingChange],
     best_plan = short_plan(best.plan)
     if not plan.feasible:
         text = f"{best_plan}: {best.mfu_text}; the given plan cannot run."
+        # changes of an infeasible plan are those with which it runs; its own step means nothing
         fitting = next((change for change in changes if change.gain > -1), None)
         if fitting is not None:
             text += f" It runs with {fitting.setting}={fitting.new} ({render(fitting.step_s, 's')})."
@@ -89,6 +92,7 @@ def comparison(plan: PlanReport, best: PlanReport, changes: list[SettingChange],
             f"{best.own_mfu:.1%})."
         )
     text = f"{best_plan}: {best.own_mfu:.1%} MFU ({gain:+.1%} tokens/s), not {plan.mfu_text}"
+    # changes are sorted by their step, so the first is the largest
     largest = next((change for change in changes if change.gain > NO_GAIN), None)
     if largest is None:
         return f"{text}; no single change brings any of it."

@@ -46,6 +46,7 @@ def add_goodput(request: TrainRequest, answered: Answered) -> None:
 
 def _goodput_row(assessed: PlanAssessment, outlook: RunOutlook, kg_per_kwh: float) -> GoodputReport:
     run = outlook.run
+    # of the peak of the format that matmuls are in, as the step has it
     mfu = (assessed.mfu_of_dtype or assessed.mfu) * run.goodput
     return GoodputReport(
         days=run.seconds / DAY,

@@ -24,6 +24,7 @@ def unchanged(request: TrainRequest, target: Slice, progress: Progress | None) -
     best there. None where nothing was changed."""
     written = next((text for text, (chip, _) in request.targets.items() if chip.name == target.chip.name), None)
     name = written or target.chip.name
+    # a slice is written CHIP:TOPOLOGY, a chip alone has no topology to cut off
     chip_name, changes = split_changes(name.rpartition(":")[0] or name)
     profiles = [change for change in changes if change.startswith(f"{PROFILE}=")]
     if len(profiles) == len(changes):  # a profile of its kernels is no change of the chip
@@ -48,6 +49,7 @@ def codesign_report(request: TrainRequest, target: Slice, rivals: list[Plan], pr
     overtakes: list[str] = []
     rival = nearest_rival(plan, rivals)
     if rival is not None:
+        # at what bandwidths and batches the order of the two plans turns
         overtakes = overtaking((job, plan), (job, rival), (short_plan(plan), short_plan(rival)))
     return Codesign([_change_row(improvement) for improvement in better.improvements], _removal(better), overtakes)
 

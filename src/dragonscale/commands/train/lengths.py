@@ -64,6 +64,7 @@ def _read_count(line: str, path: str, line_number: int) -> int:
     except ValueError:
         value = line
     if isinstance(value, dict):
+        # a tokenised example: its length is counted
         value = next((value[key] for key in KEYS if key in value), value.get("input_ids"))
         if isinstance(value, list):
             value = len(value)
@@ -82,6 +83,7 @@ def packed_sequences(lengths: list[int], seq: int) -> int:
     2
     """
     free: list[int] = []  # tokens left in each sequence, ascending
+    # best fit, decreasing: `free` stays sorted, so the fullest sequence with room is found by bisection
     for length in sorted((min(length, seq) for length in lengths), reverse=True):
         index = bisect.bisect_left(free, length)
         space = free.pop(index) if index < len(free) else seq
@@ -95,6 +97,7 @@ def usual_sequence(lengths: list[int], context: int | None) -> int:
     >>> usual_sequence([300] * 96 + [9000] * 4, 8192), usual_sequence([3000] * 9 + [20_000], 8192)
     (2048, 8192)
     """
+    # the length that all but the longest twentieth of the examples keep within
     longest = sorted(lengths)[math.ceil(WHOLE_SHARE * len(lengths)) - 1]
     size = max(MIN_SEQUENCE, 1 << (longest - 1).bit_length())  # the next power of two
     return min(size, context or size)

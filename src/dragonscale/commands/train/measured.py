@@ -17,6 +17,7 @@ from dragonscale.training.search.published_runs import PublishedRun
 
 MAX_PUBLISHED = 3
 MAX_STEP_S = 1e7
+# "/GPU", "per chip" …: the rate is of one chip; without it the size of the number tells
 _CHIP = r"\s*(?P<chip>(?:/|\bper\b)\s*(?:chip|[gt]pu|device))?\s*"
 _TOKEN_RATE = re.compile(rf"(?i)\s*(?P<number>[\d.,]+\s*[kMG]?)\s*tok(?:en)?s?\s*/\s*s(?:ec)?{_CHIP}")
 _FLOP_RATE = re.compile(rf"(?i)\s*(?P<number>[\d.,]+)\s*(?P<prefix>[GTPE])FLOPs?(?:\s*/\s*s(?:ec)?)?{_CHIP}")
@@ -50,6 +51,7 @@ def measured_step(text: str, job: Job, dtype: str = "bf16") -> ReportedStep:
         step = _of_token_rate(stripped, rate, job, dtype)
     elif rate := _FLOP_RATE.fullmatch(stripped):
         step = _of_flop_rate(stripped, rate, job, dtype)
+    # a negative time is refused below with what can be written, not as a quantity that cannot be parsed
     elif stripped.startswith("-"):
         step = ReportedStep(math.nan)
     else:
@@ -128,6 +130,7 @@ def _sentences(step: ExplainedStep) -> list[str]:
         "expected"
     )
     band = f"{render(expected.step_low_s, 's')} to {render(expected.step_high_s, 's')}"
+    # what beats the datasheet was measured wrongly, whatever the band says
     if step.impossible:
         lower = render(first(expected.verdict.lower), "s")
         return [f"{start}, and below the {lower} that the datasheet allows: check what was timed, and the batch."]
@@ -162,6 +165,7 @@ def _beside_published(step: ExplainedStep) -> list[str]:
     runs = step.published
     if not runs:
         return []
+    # sorted: the same software and format first, then the nearest rate
     shown = runs[:MAX_PUBLISHED]
     if len(runs) == 1:
         which = "A published run"

@@ -47,6 +47,7 @@ def filled(question: TrainQuestion) -> tuple[TrainQuestion, list[str]]:
     """A question with what its flags leave open as its plan file or dataset has it, and notes on what they change."""
     notes: list[str] = []
     saved = None
+    # a Megatron command, a torchtitan or MaxText config: read as a plan of ours first
     foreign = foreign_plan(question.plan, question.model, question.on)
     if foreign is not None:
         notes += told(foreign)
@@ -56,6 +57,7 @@ def filled(question: TrainQuestion) -> tuple[TrainQuestion, list[str]]:
     if saved is not None:
         question, overruled = _with_file(question, saved)
         notes += overruled
+    # the lengths of a dataset say --documents, --seq and --tokens where these are not given
     question, packing_notes = with_lengths(question)
     question, tuning_notes = usual_step(question)
     notes += [*packing_notes, *tuning_notes]
@@ -78,6 +80,7 @@ def _with_file(question: TrainQuestion, saved: TrainingFile) -> tuple[TrainQuest
         flag_value = getattr(question, name)
         if flag_value in _DEFAULTS.get(name, ("",)):
             from_file[name] = value
+        # prices and run lengths are expected to differ from those of a saved plan
         elif name not in ("tokens", "price") and written(flag_value) != str(value):
             flag = "the model" if name == "model" else f"--{name}"
             notes.append(f"The plan file says {value} for {flag}; {written(flag_value)} is taken.")
@@ -109,8 +112,10 @@ def read_given(question: TrainQuestion, space: Space) -> tuple[Plan | None, list
     notes: list[str] = []
     for name, values in _settings_of_flags(question).items():
         of_plan = getattr(plan, name)
+        # several values, such as --remat none,block, leave a setting that the plan does not name to it
         if of_plan in values or (name not in in_plan and len(values) > 1):
             continue
+        # text and flags of one command line contradict each other; a file is only overruled
         if name in in_plan and not (is_plan_path(text) and len(values) == 1):
             raise InputError(
                 f"The plan {shorten(text)} has {name}={of_plan}, and --{name} is {','.join(values)}; leave out either."
@@ -138,6 +143,7 @@ def _check_fixed(plan: Plan, in_plan: frozenset[str], space: Space, question: Tr
     """Refuse a plan with a setting that `--fix` pins to another value."""
     if not question.fix.strip():
         return
+    # the values that --fix allows for each setting that it names
     pinned: dict[str, tuple[Any, ...]] = {name: (value,) for name, value in space.fixed.items()}
     for name in given_settings(question.fix):
         if name in CHOICES:

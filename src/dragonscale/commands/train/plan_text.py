@@ -18,6 +18,7 @@ WORDS = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding=
 def split_text(plan: Plan) -> str:
     """What each degree splits, in words."""
     sharded = WORDS["sharded"][plan.zero]
+    # axes of degree 1 split nothing and are left out
     parts = [text.format(plan[axis], sharded=sharded) for axis, text in WORDS["splits"].items() if plan[axis] > 1]
     # Megatron counts expert parallelism over ranks of other axes too
     expert_ranks = plan.expert
@@ -43,6 +44,7 @@ def split_text(plan: Plan) -> str:
 
 def mesh_drawing(plan: Plan, width: int = 78) -> str:
     """The mesh: a line for each stage, a box for each replica, a square for each chip."""
+    # replicas are boxes and pipeline stages lines, so what is left of the mesh fills a box
     chips_of_replica = plan.context * plan.tensor
     cells = "■" * min(chips_of_replica, MAX_CELLS)
     if chips_of_replica > MAX_CELLS:
@@ -73,6 +75,7 @@ def taken_text(report: TrainReport, first: PlanReport) -> str:
     if not first.not_run:
         return "neither `dscale run` nor `dscale verify`"
     text = f"neither `dscale run` nor `dscale verify`: {first.not_run}"
+    # the search kept it where the recommended plan is none that we run
     other = report.runs
     if other is None or other.step_s >= MAX_SLOWDOWN * first.step_s:
         return text

@@ -88,6 +88,7 @@ def plan_row(answer: PlanAnswer) -> records.PlanReport:
     chip = job.slice.chip
     ledger = verdict.ledger
     memory = [records.MemoryRow(MEMORY_NAMES.get(name, name), float(size)) for name, size in ledger.memory.items()]
+    # without advice these fields of the JSON are empty
     helps: list[records.Help] = []
     text = gradients = ""
     if advice is not None:
@@ -97,6 +98,7 @@ def plan_row(answer: PlanAnswer) -> records.PlanReport:
             text = advice_text(bound_text(assessed, advice.overhead), helps, advice.other_stacks)
         else:
             text = memory_text(assessed, advice, memory)
+    # None where the tokens of the run are not known
     run: dict[str, Any] = dict.fromkeys(("days", "cost_usd", "steps", "chip_hours", "energy_kwh"))
     if budget is not None:
         run = {name: getattr(budget, name) for name in run}
@@ -153,9 +155,11 @@ def term_rows(verdict: Verdict) -> list[records.TermRow]:
     )
     rows = []
     for name in expected:
+        # terms that this plan does not have cost nothing and move nothing
         if expected[name] or lower[name] or sent[name]:
             amounts = (float(by_term[name]) for by_term in (lower, expected, exposed, sent, flops))
             rows.append(records.TermRow(name, *amounts))
+    # bars and tables begin with what the step waits for most
     return sorted(rows, key=lambda row: -row.exposed_s)
 
 
@@ -205,6 +209,7 @@ def offload_notes(job: Job, plan: Plan) -> list[str]:
 
 def stack_row(job: Job, best: Candidate) -> records.StackRow:
     """A stack with its recommended plan."""
+    # a candidate of the search knows its step and its memory, nothing else
     mfu = job.model_flops / (best.seconds * job.slice.flops)
     return records.StackRow(
         job.stack.name,
@@ -221,6 +226,7 @@ def stack_rows(tried: Sequence[StackSearch], explain: bool = True) -> list[recor
     planned = [(search.job, search.best) for search in tried if search.best is not None]
     rows = [stack_row(job, best) for job, best in planned]
     if explain and len(rows) > 1:
+        # only the second stack is explained: it costs two more judgements
         ledger, other = (judge_one(job, best.plan).ledger for job, best in planned[:2])
         rows[1].mostly = largest_gap(ledger, other)
     return rows

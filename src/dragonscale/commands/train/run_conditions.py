@@ -40,6 +40,7 @@ def _read_seconds(text: str, flag: str, example: str) -> float | None:
 def _read_storage(text: str) -> tuple[float | None, bool]:
     """Bytes a second that storage takes from all hosts (None: not given), and whether the job waits for every save:
     `50GB/s`, `50GB/s,sync` or `sync`."""
+    # `50GB/s,sync`: a rate, and whether saves are asynchronous
     rate, *options = (part.strip() for part in text.split(","))
     if options and options != ["sync"]:
         raise InputError(f"--storage is {shorten(text)}; write a rate, such as 50GB/s or 50GB/s,sync.")

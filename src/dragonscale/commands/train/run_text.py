@@ -37,6 +37,7 @@ def goodput_text(report: TrainReport) -> str:
         parts.append(f"{run.preemptions:,.3g} times taken away as AWS's V100s of 2023 were (goodput.md)")
         parts.append(f"{days_text(run.waiting * run.days)} of them waiting for spot chips, unpaid")
     if run.cost_usd is not None and run.cost_usd_p90 is not None:
+        # prices are listed by chip; the slice is CHIP:TOPOLOGY
         chip = report.slice.rpartition(":")[0]
         price = "".join(f" at {row.text}" for row in report.prices if row.chip == chip)
         parts.append(f"{money_text(run.cost_usd)} (p90 {money_text(run.cost_usd_p90)}){price}")
@@ -49,6 +50,7 @@ def goodput_facts(run: GoodputReport) -> laid.Facts:
     """Failures, checkpoints and energy of a run, a line each."""
     energy = None
     if run.energy_kwh is not None and run.co2_kg is not None:
+        # grams for a kWh, as --carbon takes it
         intensity = run.co2_kg / run.energy_kwh * 1e3
         energy = (
             f"{run.energy_kwh / 1e3:,.4g} MWh with hosts and cooling, {run.co2_kg / 1e3:,.4g} t of CO2 at "

@@ -44,10 +44,12 @@ def several_report(request: TrainRequest, progress: Progress | None) -> Answered
         answered = no_plan_report(request, tried[0].job, f"No slice of those tried {goal}.")
         answered.report.slices = rows
         return answered
+    # the winner is searched again in full, for its other plans, notes and memory
     answered = best_report(request, tried[0].job)
     report = answered.report
     report.slices = rows
     report.answer = _ahead_text(rows, rank)
+    # of several slices, notes are of the winner alone
     report.notes = [f"{report.slice}: {note}" for note in report.notes]
     if rank == "cost" and run.deadline is None:
         report.notes += _year_notes(rows)
@@ -94,6 +96,7 @@ def _run_length(seconds: float) -> str:
 
 def _ahead_text(rows: list[records.SliceRow], rank: str) -> str:
     """The best of several slices, and how far the next ones are behind it."""
+    # slices without a plan are at the end of the rows
     planned = [(row, row.step_s) for row in rows if row.step_s]
     best, best_s = planned[0]
     behind = []
@@ -205,6 +208,7 @@ def fewest_report(request: TrainRequest, progress: Progress | None) -> Answered:
     """`--on h100`: the smallest slice that holds the job, or meets the deadline."""
     run, chip = request.job, request.job.chip
     assert chip is not None
+    # any slice will do to know the stack and formats: the search goes on from it
     job = run.on_slice(slice_sizes(chip, 10**6)[0])
     fit = fewest_chips(job, chip, run.space, run.deadline, run.tokens, progress)
     goal = "hold the job" if run.deadline is None else f"meet the deadline of {request.question.deadline}"
@@ -253,6 +257,7 @@ def _cheapest_text(request: TrainRequest, part: CheapestPart) -> str:
 
 def _usd_per_mtok(fit: Fit) -> str:
     """What a million tokens cost, in chip-hours where the chip has no price."""
+    # chip-seconds of a step over its million tokens
     chip_hours = chip_seconds(fit) / 3600 / (fit.job.tokens / 1e6)
     price = fit.job.slice.chip.price
     if price is None:
@@ -270,6 +275,7 @@ def largest_report(request: TrainRequest, progress: Progress | None) -> Answered
     fit = find_largest(job, run.space, progress)
     if fit is None:
         return best_report(request, job, progress)
+    # the job that was found, of another batch or depth than the one asked about
     first = answer_plan(fit.job, fit.best.plan, run.tokens)
     report = records.TrainReport(
         model=fit.job.model.name,

@@ -76,6 +76,7 @@ def _after(report: TrainReport, detail: bool = False) -> list[laid.Block]:
     """What follows the plan: slices, better hardware, the front of time against memory, notes."""
     blocks: list[laid.Block] = []
     scaled = {row.slice for row in report.scaling}
+    # with --scaling over the same slices the first table says it all
     if not {row.slice for row in report.slices} <= scaled:
         blocks += _slices(report)
     if report.codesign:
@@ -224,6 +225,7 @@ def stacks_text(stacks: list[StackRow], unfit: list[UnfitStack]) -> str:
 def time_stack(first: PlanReport, detail: bool) -> laid.StackedBar:
     """What the step waits for, with what overlaps beside it."""
     step_s = sum(row.exposed_s for row in first.terms) or 1.0
+    # the line of the summary has room for the main terms; `folded` joins what is left out
     least_s = 0.0 if detail else MIN_SHARE * first.step_s
     parts = []
     for row in first.terms:
@@ -293,6 +295,7 @@ def _days_column(row: SliceRow) -> str | None:
 def front_table(report: TrainReport) -> laid.Grid:
     """Time against memory, evenly thinned to `MAX_FRONT_ROWS`."""
     memory = {"memory": (lambda row: f"{row.hbm_bytes / 1e9:.1f}GB", "")}
+    # every so manyth row, so that the whole front stays in view
     stride = -(-len(report.pareto) // MAX_FRONT_ROWS)  # rounded up
     return grids.grid("train-front", report.pareto[::stride], own=memory | PLAN_COLUMN)
 
@@ -300,6 +303,7 @@ def front_table(report: TrainReport) -> laid.Grid:
 def scaling_table(report: TrainReport) -> laid.Grid:
     """The best plan of each slice, with bars of its tokens a second."""
     rows = report.scaling
+    # efficiency is 1 on the slice that the others are compared with
     base = min(rows, key=lambda row: abs((row.efficiency or 0.0) - 1)).slice
     fastest = max((row.tokens_per_s or 0.0) for row in rows) or 1.0
     columns = {

@@ -84,6 +84,7 @@ def scaling_chart(request: TrainRequest, report: TrainReport) -> Chart:
     x = log_axis("chips", "degree", [float(chips) for chips, _ in lines.best.points])
     steps = [seconds for _, seconds in (*lines.best.points, *lines.ideal.points)]
     y = log_axis("time of a step", "s", steps)
+    # rules outside the drawn range of chips would widen it
     crossings = scheme_crossings(request, report)
     rules = [RuleLine(chips, name, "muted") for chips, name in crossings if x.low < chips < x.high]
     title = f"{request.job.model.name} on {target.chip.title}: strong scaling"

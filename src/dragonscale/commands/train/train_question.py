@@ -54,6 +54,7 @@ class TrainRequest:
 
 def read_question(question: TrainQuestion) -> TrainRequest:
     """A question with every flag checked; what cannot be used is refused in one sentence."""
+    # the plan file first: it may say the model, the slice and the batch
     question, file_notes = filled(question)
     model_name = with_assumed(question.model, question.assume, question.family)
     check_effect(question.set, "training")
@@ -65,9 +66,11 @@ def read_question(question: TrainQuestion) -> TrainRequest:
     question = replace(question, stack=stack, model=model_name, on=on, set="", profile="")
     where = asked_targets(question.on, question)
     target = _only_slice(where)
+    # a batch may be written in tokens, and needs the sequence to be read
     sequence, length_note = parse_length(question.seq, "--seq")
     sequences, batch_note = read_batch(question.batch, sequence)
     _check_values(question)
+    # --fix belongs to the search, and a given plan must not contradict it
     space = _read_space(question)
     plan, plan_notes = read_given(question, space)
     if plan is not None and target is None:
@@ -78,6 +81,7 @@ def read_question(question: TrainQuestion) -> TrainRequest:
     if question.tokens.strip():
         tokens = read_tokens(question.tokens, parameters, "the number of tokens")
     tuning, targets_note = asked_tuning(question, model)
+    # a batch beyond the critical one is a warning, never an error
     batch_size_note = ""
     if tokens is not None and not question.method.strip():  # the critical batch is of models that start from nothing
         batch_size_note = batch_warning(parameters, tokens, sequences * sequence)
@@ -160,6 +164,7 @@ def _check_values(question: TrainQuestion) -> None:
 def _read_space(question: TrainQuestion) -> Space:
     """The plans to search through: `--fix`, and what `--dtype`, `--optimizer` and `--remat` say where it does not."""
     space = parse_space(question.fix)
+    # --fix is the more exact of two flags that name a setting
     in_fix = given_settings(question.fix)
     formats = {"dtype": question.dtype, "optimizer": question.optimizer and read_optimizer(question.optimizer)}
     for name, value in formats.items():

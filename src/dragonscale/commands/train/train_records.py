@@ -44,8 +44,12 @@ class Utilised(msgspec.Struct, kw_only=True):
     """What has an `mfu` of the bf16 peak, and `mfu_of_dtype` of the peak of its own format where that is another."""
 
     mfu_of_dtype: float | None = None
-    own_mfu = property(lambda row: row.mfu if row.mfu_of_dtype is None else row.mfu_of_dtype)
-    """The MFU that people are told: of the peak of the format that matmuls are in."""
+
+    @property
+    def own_mfu(self) -> Any:
+        """The MFU that people are told: of the peak of the format that matmuls are in; None without a plan."""
+        mfu: float | None = getattr(self, "mfu", None)  # a field of every record of this kind
+        return mfu if self.mfu_of_dtype is None else self.mfu_of_dtype
 
 
 class TermRow(msgspec.Struct):
@@ -144,9 +148,9 @@ class PlanReport(Utilised):
     large_runs: str = ""
     """How long large runs of some years ago took it, where they were slower; empty where nothing is known of such."""
     verifiable: bool = False
+    """Whether `dscale verify` compares it with what XLA compiles."""
     not_run: str = ""
     """Why our own program does not run it, and `dscale verify` has nothing to compile; empty where it does."""
-    """Whether `dscale verify` compares it with what XLA compiles."""
     mfu_peak: str = ""
     """The peak that `mfu` is a part of."""
     peak_flops: float = 0.0

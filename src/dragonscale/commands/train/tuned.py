@@ -19,6 +19,7 @@ def usual_step(question: TrainQuestion) -> tuple[TrainQuestion, list[str]]:
     if not question.method.strip() and (question.lora_rank is not None or question.lora_targets.strip()):
         question = replace(question, method="lora")
         notes.append("--method lora taken: a rank and targets are of adapters.")
+    # only what nobody said; a batch or sequence that was typed stays
     missing = {name: usual for name, usual in TUNED_STEP.items() if not written(getattr(question, name)).strip()}
     if not question.method.strip() or not missing:
         return question, notes

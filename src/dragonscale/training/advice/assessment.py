@@ -89,11 +89,13 @@ def assess(job: Job, plan: Plan, tokens: float | None = None, force: bool = Fals
     the whole run."""
     verdict = judge_one(job, plan)
     refused = illegal(job, plan)
+    # sizes that do not divide, memory and the torus; then what the model itself rules out
     reasons = [*problems(job, plan, verdict), *misfits(job, plan)]
     if not force:
         reasons += refused
     step_s = first(verdict.seconds)
     band = job_band(job, plan)
+    # large runs count only where they reach beyond the slow end of the band
     large_runs = in_production(job, plan)
     if large_runs is not None and large_runs.seconds <= step_s * (1 + band.high):
         large_runs = None

@@ -91,6 +91,7 @@ def why_not_recommended(job: Job, best: Candidate, faster: Candidate) -> PassedO
     gain = best.seconds / faster.seconds - 1
     if not faster.roomy:
         return PassedOver(faster, gain, FULL)
+    # kinds of plans that nobody has published must gain more than predictions err
     needed = _needed_gain(job, faster.plan)
     if needed > _needed_gain(job, best.plan):
         short = faster.plan.context > 1 and job.sequence <= SHORT
@@ -117,6 +118,7 @@ def largest_gap(ledger: Ledger, other: Ledger) -> str:
     gaps: dict[str, float] = {}
     for term in (*exposed, *other_exposed):
         gaps[term] = float(other_exposed.get(term, 0.0) - exposed.get(term, 0.0))
+    # of a step that is longer in all, the term that grew most; of a shorter one, that shrank most
     sign = 1 if sum(gaps.values()) > 0 else -1
     return max(gaps, key=lambda term: sign * gaps[term]).partition(" (")[0]
 

@@ -64,6 +64,7 @@ def _largest_loss(assessed: PlanAssessment) -> str:
     """The term that the step waits for longest, of those that better wires or memory could remove; empty where that is
     next to nothing."""
     ledger = assessed.verdict.ledger
+    # stragglers and uneven stages are not wires or memory that a designer could raise
     not_removable = {*terms_on_chip(ledger), "stragglers", "uneven stages"}
     losses = {
         term: float(seconds) for term, seconds in ledger.by("term", "exposed_s").items() if term not in not_removable

@@ -91,6 +91,7 @@ def as_stack_runs(job: Job, plan: Plan, named: frozenset[str]) -> StackRun:
         usual_zero = rules(job.stack.name, chip_family, plan.pipe > 1).data_zero
         zero = plan.zero if "zero" in named else usual_zero or plan.zero
         plan = replace(plan, fsdp=chips // plan.chips, zero=zero)
+    # `data=8 zero=1` means sharded ranks in most trainers, whole replicas in others
     plan, ranks_note = read_ranks(plan, named, job.stack.name, chip_family)
     return StackRun(job, settled(job, plan, named), plan, replicated, ranks_note)
 
@@ -98,7 +99,9 @@ def as_stack_runs(job: Job, plan: Plan, named: frozenset[str]) -> StackRun:
 def space_around(job: Job, plan: Plan, space: Space) -> Space:
     """The plans to compare a given one with: in its formats, and where there are too many of them, its own settings and
     the usual ones."""
+    # a plan in another format or with offloading is not the same training
     formats = {name: plan[name] for name in SAME_FORMAT}
+    # settings that the space leaves open stay open, if there are few enough plans
     space = replace(space, words=replace(space.words, **formats))
     if space_size(job, space) <= MAX_PLANS_COMPARED:
         return space

@@ -64,6 +64,7 @@ class ExplainedStep:
 def explain_measured(expected: PlanAssessment, seconds: float) -> ExplainedStep:
     """A measured step with what could explain its distance from the expected one."""
     step = ExplainedStep(seconds, expected, suspects=[], published=[], straggler=None)
+    # there is no gap to explain, or the measurement itself is in doubt
     if step.within_band or step.impossible:
         return step
     published = _nearest_first(expected, step.tokens_per_s_per_chip)

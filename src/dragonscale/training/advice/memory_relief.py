@@ -88,6 +88,7 @@ def _smaller(job: Job, plan: Plan) -> Iterator[tuple[Job, Plan, tuple[str, ...]]
         yield job, replace(plan, zero=3), ("zero",)
         yield job, replace(recomputed, zero=3), ("zero", "remat")
     if plan.data > 1:
+        # whole replicas sharded instead, with the stage they have and with ZeRO-3
         for zero in sorted({plan.zero or 1, 3}):
             sharded = replace(plan, data=1, fsdp=plan.data * plan.fsdp, zero=zero)
             yield job, sharded, ("fsdp", "zero")
@@ -99,6 +100,7 @@ def host_offload(job: Job, plan: Plan) -> MemoryRelief | None:
     that needs; None where there is none, or where it is in place already."""
     if plan.offload in HOSTED_STATE:
         return None
+    # activations at their least, if the state alone is not what is too much
     least = replace(plan, microbatch=1, remat="block")
     for changed in (plan, least, replace(least, zero=3)):
         for offload in HOSTED_STATE:

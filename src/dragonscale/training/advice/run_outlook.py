@@ -46,6 +46,7 @@ def run_outlook(job: Job, plan: Plan, clean_s: float) -> RunOutlook:
     watts = site_watts(chip)
     energy_kwh = None
     if watts is not None:
+        # power is drawn while the job has chips, not while it waits for some; `pue` adds cooling
         energy_kwh = run.busy_s / 3600 * job.slice.chips * watts / 1e3 * site("pue")
     on_demand = on_demand_usd = None
     price = chip.facts.get("price")

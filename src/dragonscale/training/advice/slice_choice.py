@@ -35,6 +35,7 @@ def cheapest_part(run: TrainingJob, job: Job, progress: Progress | None = None) 
     roomy = [fit for fit in fits(job, parts, run.space, run.tokens, progress) if fit.roomy]
     if not roomy:
         return None
+    # on one kind of chip dollars are chip-seconds, so no price is needed to compare parts
     cheapest = min(roomy, key=chip_seconds)
     in_time = [fit for fit in roomy if run.tokens is None or fit.seconds <= LONGEST_RUN_S]
     best = min(in_time, key=chip_seconds) if in_time else cheapest
@@ -64,6 +65,7 @@ def scaling_points(run: TrainingJob, target: Slice, progress: Progress | None = 
 
     Efficiency is over the slice itself, of several named ones over the smallest.
     """
+    # --on h100:64,h100:512 asks for everything between the two
     named = [slice_ for chip, slice_ in run.targets if slice_ is not None and chip.name == target.chip.name]
     named.sort(key=lambda slice_: slice_.chips)
     if len(named) > 1:

@@ -97,6 +97,7 @@ def largest_overhead(assessed: PlanAssessment) -> Overhead | None:
     ledger = assessed.verdict.ledger
     exposed = ledger.by("term", "exposed_s")
     step_s = float(sum(exposed.values())) or 1.0
+    # recompute is work, but work that a larger memory would save
     work = terms_on_chip(ledger)
     overheads = {
         term: float(seconds)
@@ -134,6 +135,7 @@ def speedups(
     rate = job.tokens / step_s
     helpful: list[SpeedUp] = []
     for attempt in _attempts(job, plan, tokens):
+        # the same stack was checked with the plan before; another may not run it at all
         runs = attempt.job.stack == job.stack or not illegal(attempt.job, attempt.plan)
         if not runs or not is_possible(attempt.job, plan, attempt.plan):
             continue
@@ -189,5 +191,6 @@ def other_stacks(job: Job) -> list[Job]:
     """The job with other software that people run there: not with another mode or release of its own."""
     if job.stack.name in UNNAMED:
         return []
+    # a release or a mode of the same software is no other software
     same = (family(job.stack.name), *UNNAMED)
     return [other for other in usual_jobs(replace(job, auto="named")) if family(other.stack.name) not in same]

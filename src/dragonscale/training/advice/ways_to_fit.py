@@ -67,11 +67,13 @@ def ways_to_fit(run: TrainingJob, job: Job, nearest: Candidate | None) -> WaysTo
     longest = longest_sequence(job, run.space)
     missing = missing_memory(job, nearest)
     larger = None
+    # memory is enough, so what fails is how sizes divide: batches and slices near may do
     if missing <= 1:
         sizes = nearest_possible(job, run.space)
     else:
         larger = larger_slices(job, run.space, missing)
         sizes = [larger.fit] if larger.fit else []
+    # the most expensive searches, so only where nothing simpler helps
     combined: list[Remedy] = []
     single_change = methods or remedies or longest is not None or sizes
     if missing > 1 and not single_change:
@@ -99,6 +101,7 @@ def lighter_methods(run: TrainingJob, job: Job) -> list[LighterMethod]:
     tuning = job.tuning
     if tuning.frozen != "bf16" or not tuning.asked:
         return []
+    # adapters alone carry gradients and optimizer state; QLoRA stores the frozen weights in 4 bits too
     lora = tuning if tuning.rank else replace(tuning, method="lora", rank=RANK, copies=0.0)
     qlora = replace(lora, method="qlora" if lora.method == "lora" else lora.method, frozen="nf4")
     attempts = [(other.stack.name, other) for other in unusual_jobs(job)]
