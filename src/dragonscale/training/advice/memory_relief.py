@@ -7,7 +7,7 @@
 >>> job = make_job(load_model("llama3-8b"), parse_slice("h100:8"), 64, 8192, "megatron-lm")
 >>> relief = memory_relief(job, parse_plan("data8 z0 none mb2"), judge_one(job, parse_plan("data8 z0 none mb2")))
 >>> relief.settings if relief else ()
-('fsdp', 'zero')
+('fsdp', 'zero', 'remat')
 """
 
 from collections.abc import Iterator

@@ -7,7 +7,7 @@ The slice, the software stack and the plan may still be open. `on_slice` gives t
 >>> from dragonscale.physics.hardware import parse_slice
 >>> run = TrainingJob(load_model("llama3-8b"), parse_slice("h100:64"), batch=512, sequence=8192)
 >>> run.on_slice().stack.name, run.on_slice(parse_slice("gb200:64")).slice.chips
-('megatron-lm', 64)
+('torchtitan', 64)
 """
 
 from dataclasses import dataclass, replace

@@ -3,6 +3,7 @@
 >>> from dragonscale.models import load_model
 >>> from dragonscale.physics.hardware import parse_slice
 >>> run = TrainingJob(load_model("llama3-8b"), parse_slice("h100:8"), 64, 8192, stack="megatron-lm")
+>>> from dragonscale.training.plan.plan import Plan
 >>> nearest = Candidate(Plan(fsdp=8), 1.0, hbm_bytes=160e9)
 >>> round(missing_memory(run.on_slice(), nearest), 2)
 1.88
