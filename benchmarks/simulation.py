@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from dragonscale.serving.iteration.deployment import deploy
-from dragonscale.serving.iteration.table import StepTimes
+from dragonscale.serving.iteration.step_times import StepTimes
 from dragonscale.simulation import (
     Diurnal,
     Fixed,

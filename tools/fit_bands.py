@@ -43,7 +43,7 @@ from dragonscale.evidence.training import predict, residual, training_runs
 from dragonscale.serving.space.bands import LEAST as SERVED_LEAST
 from dragonscale.serving.space.bands import MEASURES, ServedKind, fitted_kernels
 from dragonscale.training.cost.evaluation import first
-from dragonscale.training.search.bands import LEAST, NOMINAL, narrowest
+from dragonscale.training.search.bands import MIN_RUNS, NOMINAL, narrowest
 from dragonscale.training.search.published_runs import shape_of
 from dragonscale.training.search.run_kinds import UNNAMED, RunKind, wide_format
 from tools.refit import MEASURED, ROOT
@@ -150,7 +150,7 @@ def calibrated(residuals: Sequence[Residual]) -> dict[str, dict[str, float]]:
             _, scores, lows, highs = zip(*needs[name], strict=True)
             above = settled(wider[name])["wider"] if wider[name] else -math.inf
             mine = [score for own, score, *_ in needs[name] if own]
-            more = max(_widening(some, above) for some in (scores, mine) if 2 * len(some) >= LEAST or some is scores)
+            more = max(_widening(some, above) for some in (scores, mine) if 2 * len(some) >= MIN_RUNS or some is scores)
             low, high = _trimmed(widened_sides((statistics.mean(lows), statistics.mean(highs)), more), logs[name])
             kinds[name] = {"runs": len(needs[name]), "low": low, "high": high, "wider": more}
         return kinds[name]
@@ -161,7 +161,7 @@ def calibrated(residuals: Sequence[Residual]) -> dict[str, dict[str, float]]:
 def _trimmed(band: tuple[float, float], logs: Sequence[float]) -> tuple[float, float]:
     """A band that reaches on neither side much further than the furthest of its own runs: widening is on both sides,
     and runs that are all on one side say nothing of the other."""
-    if len(logs) < LEAST:
+    if len(logs) < MIN_RUNS:
         return band
     furthest = (math.expm1(REACH * side) for side in (min(*logs, -NEAREST), max(*logs, NEAREST)))
     return max(band[0], next(furthest)), min(band[1], next(furthest))
@@ -171,7 +171,7 @@ def _widening(scores: Sequence[float], wider: float) -> float:
     """What four of five runs need, or nearer to what those of a wider kind need where that is more."""
     own, share = quantile(scores, NOMINAL), len(scores) / (len(scores) + LEANS)
     last = int(MOST * len(scores))
-    most = sum(sorted(scores)[last - 1 : last + 1]) / 2 if len(scores) >= LEAST else math.inf
+    most = sum(sorted(scores)[last - 1 : last + 1]) / 2 if len(scores) >= MIN_RUNS else math.inf
     return min(share * own + (1 - share) * max(own, wider), most)
 
 
@@ -332,14 +332,14 @@ def write_training(write: bool) -> None:
         for name in ("all", *one.kind.reported):
             held[name].append(apart)
     for name, some in sorted(held.items()):
-        if len(some) >= LEAST:
+        if len(some) >= MIN_RUNS:
             print(f"{name:<36} {len(some):4d} runs, {sum(some) / len(some):.0%} inside with their source left out")
     text = f"{HEAD}unpublished = {unpublished_stretch(own, kinds):.2f}\n\n[kinds]\n"
     text += "".join(
         f'"{name}" = {{ runs = {int(row["runs"])}, low = {row["low"]:.3f}, high = {row["high"]:.3f}, '
         f"wider = {row['wider']:.3f} }}\n"
         for name, row in kinds.items()
-        if row["runs"] >= LEAST
+        if row["runs"] >= MIN_RUNS
     )
     text += "\n[published]\n"
     text += "".join(

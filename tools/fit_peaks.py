@@ -18,8 +18,8 @@ from dragonscale.evidence.bands import LENT
 from dragonscale.evidence.memory import FORMS, MemoryRun, judge, run_of
 from dragonscale.evidence.rows import attempt, read_cases
 from dragonscale.training.cost.evaluation import first
-from dragonscale.training.search.bands import LEAST
-from dragonscale.training.search.headroom import CHANCE, EVERY
+from dragonscale.training.search.bands import MIN_RUNS
+from dragonscale.training.search.headroom import ALL_FAMILIES, CHANCE
 from dragonscale.training.search.run_kinds import family
 from tools.refit import MEASURED, ROOT
 
@@ -80,11 +80,11 @@ def by_source(peaks: list[Peak], weight: float) -> list[tuple[float, float]]:
 
 def table(peaks: list[Peak]) -> dict[str, tuple[int, float]]:
     """By family the number of runs, and how far above the prediction all but `CHANCE` of them were at most."""
-    found = {EVERY: (len(peaks), within(by_source(peaks, 1.0), 1 - CHANCE) ** STRETCH - 1)}
+    found = {ALL_FAMILIES: (len(peaks), within(by_source(peaks, 1.0), 1 - CHANCE) ** STRETCH - 1)}
     for name in sorted({one.family for one in peaks}):
         own, others = ([one for one in peaks if (one.family == name) is mine] for mine in (True, False))
         share = len(own) / (len(own) + LENT)
-        if len(own) >= LEAST:
+        if len(own) >= MIN_RUNS:
             weighted = by_source(own, share) + by_source(others, 1 - share)
             found[name] = len(own), within(weighted, 1 - CHANCE) ** STRETCH - 1
     return found

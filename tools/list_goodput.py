@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.training.cost.goodput import DAY, Conditions, Run, run_goodput
+from dragonscale.physics.units import DAY
+from dragonscale.training.cost.goodput import Conditions, Run, run_goodput
 
 ROOT = Path(__file__).parents[1]
 RUNS, PAGE = Path(__file__).with_name("goodput_runs.toml"), ROOT / "docs" / "goodput.md"

@@ -29,7 +29,7 @@ from dragonscale.physics.hardware.chip import dtype_bytes
 from dragonscale.physics.notation import parse_array
 from dragonscale.physics.numbers import floor, minimum
 from dragonscale.physics.rooflines import array_bytes, rates_of
-from dragonscale.physics.rooflines.counts import model_flops
+from dragonscale.physics.rooflines.model_flops import model_flops
 from dragonscale.serving.space.space import smallest_slice
 from dragonscale.serving.steady.economics import usd_per_million
 from tests.book.casebook import NOT_COMPUTED, solves

@@ -17,7 +17,7 @@ from dragonscale.course.closed_forms.rules_of_thumb import (
 from dragonscale.course.closed_forms.schemes import read_scheme
 from dragonscale.models import count_parameters, load_model
 from dragonscale.physics.hardware.slices import chips_to_hold
-from dragonscale.physics.rooflines.counts import model_flops
+from dragonscale.physics.rooflines.model_flops import model_flops
 from dragonscale.physics.sharding.mesh import Mesh
 from tests.book.casebook import load, plain, solves
 from tests.book.solve_training_mixed import (

@@ -23,7 +23,7 @@ from dragonscale.models.flops import Workload, forward_flops
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip, load_chip
 from dragonscale.physics.rooflines import Rates, rates_of, symbol
-from dragonscale.physics.rooflines.counts import model_flops
+from dragonscale.physics.rooflines.model_flops import model_flops
 from dragonscale.serving.space.space import smallest_slice
 from tests.book.casebook import solves
 

@@ -6,7 +6,7 @@ import sympy
 
 from dragonscale.course.closed_forms.operators import as_matrix, transpose_of
 from dragonscale.physics.collectives import Options, Ring, Rings, collective_time
-from dragonscale.physics.collectives.transfer import (
+from dragonscale.physics.collectives.ring_steps import (
     all_to_all_piece,
     all_to_all_sends,
     hop_bytes,

@@ -20,7 +20,7 @@ from dragonscale.physics.collectives import Ring, Rings, collective_time
 from dragonscale.physics.hardware import load_chip
 from dragonscale.physics.notation import Einsum, parse_array, parse_einsum
 from dragonscale.physics.rooflines import array_bytes, solve_equal, symbol
-from dragonscale.physics.rooflines.counts import model_flops
+from dragonscale.physics.rooflines.model_flops import model_flops
 from dragonscale.physics.sharding.algebra import backward
 from dragonscale.physics.sharding.mesh import Mesh
 from dragonscale.physics.sharding.reshard import reshard

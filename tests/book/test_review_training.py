@@ -12,7 +12,8 @@ from dragonscale.models.layer import Layer
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.training.cost.evaluation import Job, judge_one, make_job
-from dragonscale.training.cost.formulas import crossings, formula_verdict
+from dragonscale.training.cost.formulas import formula_verdict
+from dragonscale.training.cost.wire_crossings import crossings
 from dragonscale.training.plan.plan import Plan
 from dragonscale.training.plan.plan_file import parse_plan
 from dragonscale.training.plan.stack import change

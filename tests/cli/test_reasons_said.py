@@ -6,7 +6,7 @@ import pytest
 
 import dragonscale as ds
 from dragonscale.commands.questions.simulate import SimulateQuestion
-from dragonscale.commands.simulate.fleet import read_autoscale
+from dragonscale.commands.simulate.fleet_flags import read_autoscale
 from dragonscale.errors import InputError
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import load_chip

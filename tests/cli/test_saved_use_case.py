@@ -29,9 +29,9 @@ def test_a_saved_use_case_runs_as_the_next_command(flags: dict[str, Any], tmp_pa
         next_question = replace(next_question, router=SimulateQuestion.router)
     followed = read_question(next_question)
     saved = read_question(SimulateQuestion(str(path)))
-    assert saved.traffic == followed.traffic
-    assert saved.fleet == followed.fleet
-    assert saved.options == followed.options
-    assert [one.targets for one in saved.traffic.classes] == [one.targets for one in followed.traffic.classes]
+    assert saved.job.source == followed.job.source
+    assert saved.job.fleet == followed.job.fleet
+    assert saved.job.options == followed.job.options
+    assert [one.targets for one in saved.job.traffic.classes] == [one.targets for one in followed.job.traffic.classes]
     other = read_question(SimulateQuestion(str(path), clients=8))
-    assert not other.traffic.classes
+    assert not other.job.traffic.classes

@@ -11,9 +11,9 @@ import dragonscale as ds
 from dragonscale.blocks.terminal import text_of
 from dragonscale.commands.questions.serve import ServeQuestion
 from dragonscale.commands.serve.answer import answer
+from dragonscale.commands.serve.serve_blocks import memory_text
 from dragonscale.commands.serve.serve_question import read_question
 from dragonscale.commands.serve.serve_records import ServeReport
-from dragonscale.commands.serve.serve_sheet import memory_text
 from dragonscale.errors import INFEASIBLE
 from dragonscale.faces.cli import main
 
@@ -85,8 +85,8 @@ def test_a_launch_for_short_requests_is_judged_with_such() -> None:
 def test_launches_without_flags(command: str) -> None:
     asked = read_question(ServeQuestion(on="h100:1", plan=command.format(LLAMA)))
     assert asked.model.name == "llama3.1-8b"
-    assert asked.saved is not None
-    assert asked.saved.plan.chips == 1
+    assert asked.plan is not None
+    assert asked.plan.chips == 1
 
 
 def test_a_launch_may_leave_the_model_to_the_question() -> None:

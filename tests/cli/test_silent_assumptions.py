@@ -6,12 +6,12 @@ import pytest
 import dragonscale as ds
 from dragonscale.commands.questions.serve import ServeQuestion
 from dragonscale.commands.questions.simulate import SimulateQuestion
-from dragonscale.commands.serve.remedies import asked_refusal
 from dragonscale.commands.serve.serve_question import read_question
 from dragonscale.commands.simulate.simulate_question import read_question as read_simulation
 from dragonscale.errors import Infeasible, InputError
 from dragonscale.physics.hardware import load_chip
 from dragonscale.physics.hardware.changes import check_effect
+from dragonscale.serving.advice.refusals import job_refusal
 from dragonscale.serving.engine.plan import parse_serving_plan
 from dragonscale.serving.space.legal import stored_note
 from dragonscale.training.plan.plan import Plan
@@ -70,11 +70,11 @@ def test_a_prompt_as_long_as_the_context_is_shortened_by_the_output() -> None:
         assert (asked.ask.prompt, asked.ask.output) == (130048, 1024)
         assert any("prompts of 130,048 are taken" in note for note in asked.notes)
         run = read_simulation(SimulateQuestion("llama3.1-8b", on="h100:1", prompt=text, output="1k", rate="0.01/s"))
-        assert run.traffic.prompt == 130048
+        assert run.job.traffic.prompt == 130048
         assert any("prompts of 130,048 are taken" in note for note in run.notes)
     for text in ("131072", "129k"):
         asked = read_question(ServeQuestion("llama3.1-8b", "h100:1", prompt=text, output="1k"))
-        assert "has a context of 131,072 tokens" in asked_refusal(asked)
+        assert "has a context of 131,072 tokens" in job_refusal(asked)
         with pytest.raises(Infeasible, match="has a context of 131,072 tokens"):
             read_simulation(SimulateQuestion("llama3.1-8b", on="h100:1", prompt=text, output="1k", rate="0.01/s"))
     short = read_question(ServeQuestion("llama3.1-8b", "h100:1", prompt="64k", output="1k"))

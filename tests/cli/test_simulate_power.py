@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 import dragonscale as ds
-from dragonscale.commands.simulate.power import chip_watts, decoding_watts
+from dragonscale.simulation.fleet_sizing.power import chip_watts, decoding_watts
 
 
 def test_a_gpu_draws_what_was_measured() -> None:

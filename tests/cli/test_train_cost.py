@@ -9,10 +9,10 @@ import pytest
 from dragonscale.faces.cli import main
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
+from dragonscale.physics.units import DAY
 from dragonscale.training.advice import targets
 from dragonscale.training.advice.targets import LONGEST_RUN_S, compare
 from dragonscale.training.cost.evaluation import Job, make_job
-from dragonscale.training.cost.goodput import DAY
 from dragonscale.training.search.space import parse_space
 from dragonscale.training.search.stack_search import StackSearch, search_stacks
 

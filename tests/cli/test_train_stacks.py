@@ -19,7 +19,7 @@ from dragonscale.training.cost.evaluation import judge_one, make_job
 from dragonscale.training.cost.step_ledger import WIRES
 from dragonscale.training.plan.plan import short_plan
 from dragonscale.training.plan.plan_file import parse_plan
-from dragonscale.training.search.stack_search import APART
+from dragonscale.training.search.stack_search import TIE_TOLERANCE
 
 JOB = ["train", "llama3-8b", "--batch", "64seq", "--seq", "8192", "--fix", "mb1", "--remat", "none"]
 
@@ -162,7 +162,7 @@ def test_the_line_speaks_of_what_the_table_ranks(cost: float | None, per_token: 
     assert slices_note([row]) == [
         f"With the other stack that people run there: h100:8 with megatron-lm {expected} (-20%)."
     ]
-    row.others = [StackRow("megatron-lm", "fsdp8", 10.0 * (1 + APART / 2), 0.4)]
+    row.others = [StackRow("megatron-lm", "fsdp8", 10.0 * (1 + TIE_TOLERANCE / 2), 0.4)]
     assert slices_note([row]) == []
     row.others = [StackRow("megatron-lm", "fsdp8", 8.0, 0.5, tight=True)]
     assert slices_note([row]) == []

@@ -39,8 +39,8 @@ def test_an_all_to_all_over_pods_sends_each_piece_once_inside_and_once_across(ch
             inside[to_pod, chip] += piece
     group = Stacked(inner(chips), Wide(pods, EGRESS))
     first, second = stages("all_to_all", VOLUME, group)
-    assert wire_bytes("all_to_all", second[2], pods) == pytest.approx(max(across.values()))
-    assert wire_bytes("all_to_all", first[2], chips) == pytest.approx(max(inside.values()))
+    assert wire_bytes("all_to_all", second.volume, pods) == pytest.approx(max(across.values()))
+    assert wire_bytes("all_to_all", first.volume, chips) == pytest.approx(max(inside.values()))
     cost = collective_time("all_to_all", VOLUME, group, EXACT)
     alone = collective_time("all_to_all", VOLUME / pods, inner(chips), EXACT)
     assert cost.bandwidth == pytest.approx(alone.bandwidth + max(across.values()) / EGRESS)

@@ -20,7 +20,7 @@ from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.training.cost.evaluation import make_job
 from dragonscale.training.plan.plan_file import parse_plan
-from dragonscale.training.search.bands import LEAST, NOMINAL, Band, band_of, job_band, job_error, runs_of, tables
+from dragonscale.training.search.bands import MIN_RUNS, NOMINAL, Band, band_of, job_band, job_error, runs_of, tables
 from dragonscale.training.search.run_kinds import RunKind, generation
 from tools.fit_bands import NEAREST, REACH, calibrated, residuals, unpublished_stretch
 
@@ -62,7 +62,7 @@ def test_kinds_of_one_source_are_as_wide_as_it_needs_on_its_side() -> None:
 
 
 def test_kinds_that_need_less_lean_on_the_wider_one() -> None:
-    many, few = runs(H100, 0.15, 200, 5), runs(replace(H100, split="replicas"), 0.002, LEAST, 6, source="one")
+    many, few = runs(H100, 0.15, 200, 5), runs(replace(H100, split="replicas"), 0.002, MIN_RUNS, 6, source="one")
     kinds = calibrated([*many, *few])
     own, above = (kinds[f"dense h100 megatron{plan}"]["wider"] for plan in (" replicas", " pipeline+tp"))
     assert -1 < own < above
@@ -71,7 +71,7 @@ def test_kinds_that_need_less_lean_on_the_wider_one() -> None:
 
 
 def test_a_kind_with_too_few_runs_has_the_band_of_a_wider_one() -> None:
-    few = runs(replace(H100, split="fsdp"), 0.5, LEAST - 1, 7)
+    few = runs(replace(H100, split="fsdp"), 0.5, MIN_RUNS - 1, 7)
     kinds = calibrated([*runs(H100, 0.05, 200, 8), *few])
     assert band_of(H100, kinds).name == "dense h100 megatron pipeline+tp bf16"
     assert band_of(replace(H100, split="fsdp"), kinds).name == "dense h100 megatron"
@@ -81,8 +81,8 @@ def test_a_kind_with_too_few_runs_has_the_band_of_a_wider_one() -> None:
 
 def test_few_runs_lean_on_all_runs_before_bands_are_widened() -> None:
     moe = runs(RunKind("b200", "megatron-core", True), 0.05, 200, 7)
-    kinds = kinds_of([*moe, *runs(H100, 0.5, LEAST, 8)], 0.1)
-    alone = kinds_of(runs(H100, 0.5, LEAST, 8), 0.1)["all"]
+    kinds = kinds_of([*moe, *runs(H100, 0.5, MIN_RUNS, 8)], 0.1)
+    alone = kinds_of(runs(H100, 0.5, MIN_RUNS, 8), 0.1)["all"]
     assert kinds["all"]["high"] < kinds["dense"]["high"] < alone["high"]
 
 
@@ -106,7 +106,7 @@ def test_the_bands_that_answers_carry() -> None:
         assert row["low"] < row["high"], name
         assert -0.7 < row["low"] < 0.3, name
         assert row["high"] < 5, name
-        assert row["runs"] >= LEAST
+        assert row["runs"] >= MIN_RUNS
     assert tables()["kinds"]["moe"]["high"] > tables()["kinds"]["dense"]["high"]
 
 
@@ -153,7 +153,7 @@ def test_bands_hold_for_every_kind_with_its_source_left_out() -> None:
     found = training_coverage(residuals()[0])
     assert found["sources_left_out"]
     for name, row in found["by_kind"].items():
-        assert row["rows"] < LEAST or abs(row["covered"] - NOMINAL) <= 0.1, (name, row)
+        assert row["rows"] < MIN_RUNS or abs(row["covered"] - NOMINAL) <= 0.1, (name, row)
 
 
 def test_bands_that_answers_carry_hold_for_some_runs() -> None:

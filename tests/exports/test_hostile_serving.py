@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 import dragonscale as ds
-from dragonscale.commands.serve import answer
+from dragonscale.commands.serve import better
 from dragonscale.errors import InputError
 from dragonscale.evidence.logs.text import LogText
 from dragonscale.evidence.logs.trainers import megatron_command
@@ -148,12 +148,12 @@ def test_a_log_that_is_cut_or_nowhere_is_told(tmp_path: Path) -> None:
 
 
 def test_a_target_that_is_not_said_is_the_plans_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, search = [], answer.search
+    asked, search = [], better.search
     monkeypatch.setattr(
-        answer, "search", lambda free, step: search(free, step) if free.saved else asked.append(free.ask) or []
+        better, "search", lambda free, step: search(free, step) if free.plan else asked.append(free.ask) or []
     )
     given = ds.serve("llama3-8b", on="h100:1", plan="tp1", batch=16, ttft="2s", better=True).configs[0]
     (ask,) = asked
     assert (ask.ttft, ask.tpot) == (2, pytest.approx(given.tpot_s, rel=0.01))
     none = msgspec.structs.replace(given, output_tokens_per_s_per_chip=0.0)
-    assert "gives the first output tokens/s" in answer.comparison(none, given, 3)
+    assert "gives the first output tokens/s" in better.comparison(none, given, 3)

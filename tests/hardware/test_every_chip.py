@@ -13,8 +13,8 @@ from dragonscale.physics.collectives.profile_file import profile_for
 from dragonscale.physics.hardware.catalogue import chip_names, load_chip
 from dragonscale.physics.hardware.chip import Torus, Tree
 from dragonscale.physics.hardware.chip_file import TEMPLATE
+from dragonscale.physics.hardware.machine_names import machines
 from dragonscale.physics.hardware.slices import parse_slice
-from dragonscale.physics.hardware.spoken import machines
 
 MIB = 2**20
 DRIVER = {

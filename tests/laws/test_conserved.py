@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dragonscale.models import simple
 from dragonscale.models.transformer import count_parameters
-from dragonscale.physics.rooflines.cost import Cost, Rates, roofline
+from dragonscale.physics.rooflines import Cost, Rates, roofline
 from dragonscale.training.cost.evaluation import judge_one
 from dragonscale.training.plan.plan import Plan
 from tests.training.plans import job_of

@@ -15,7 +15,7 @@ from dragonscale.commands.serve.answer import answer as answer_serve
 from dragonscale.commands.serve.serve_question import read_question as read_serve
 from dragonscale.commands.train.ask_train import answer as answer_train
 from dragonscale.commands.train.ask_train import understood as read_train
-from dragonscale.training.cost.evaluation import as_numbers, judge, judge_one
+from dragonscale.training.cost.evaluation import degrees_of, judge, judge_one
 from dragonscale.training.plan.plan_file import parse_plan
 
 TRAIN = {"on": "h100:64", "batch": "4Mi", "seq": 4096, "plan": "fsdp=16,pipe=4", "alone": True}
@@ -71,7 +71,7 @@ def test_axes_of_one_chip_cost_nothing_beside_plans_that_use_them() -> None:
     """Moves over axes that no plan of a batch splits are not costed: the numbers are those of a batch where some do."""
     job = read_train(TrainQuestion("mixtral-8x7b", on="h100:64", batch="4Mi", seq=4096)).job.on_slice()
     plans = [parse_plan(text) for text in ("fsdp=64", "fsdp=32,tensor=2", "fsdp=32,context=2", "fsdp=8,expert=8")]
-    together = judge(job, plans[0], as_numbers(plans))
+    together = judge(job, plans[0], degrees_of(plans))
     alone = [judge_one(job, plan) for plan in plans]
     assert numpy.ravel(together.seconds).tolist() == pytest.approx([one.seconds for one in alone], rel=1e-12)
     assert numpy.ravel(together.hbm_bytes).tolist() == pytest.approx([one.hbm_bytes for one in alone], rel=1e-12)

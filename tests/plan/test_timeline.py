@@ -14,7 +14,7 @@ from tests.training.plans import job_of, judged
     "plan", ["fsdp=64,remat=block", "data=2,fsdp=2,tensor=4,pipe=4,zero=1,virtual=2,schedule=interleaved"]
 )
 def test_a_timeline_lasts_as_long_as_its_step(plan: str) -> None:
-    from dragonscale.training.cost.step_ledger import step_timeline
+    from dragonscale.training.cost.step_timeline import step_timeline
     from dragonscale.training.plan.plan_file import parse_plan
 
     job, split = job_of(), parse_plan(plan)

@@ -140,11 +140,19 @@ def test_imports_inside_functions_are_few() -> None:
     assert not more
 
 
-def test_a_training_question_loads_neither_exports_nor_serving() -> None:
+def loaded_by(command: str) -> list[str]:
+    """Our modules that a fresh process has loaded once it has answered a command."""
     script = (
         "import sys; from dragonscale.faces.cli import main\n"
-        "main('train llama3-8b --on h100:8 --batch 64seq --seq 8192 --plan fsdp8 --alone'.split())\n"
+        f"main({command.split()})\n"
         "print(*sys.modules, file=sys.stderr)"
     )
-    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stderr.split()
-    assert not [name for name in loaded if name.startswith(("dragonscale.exports", "dragonscale.serving"))]
+    answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return [name for name in answer.stderr.split() if name.startswith("dragonscale.")]
+
+
+def test_a_question_loads_only_the_packages_that_it_is_about() -> None:
+    training = loaded_by("train llama3-8b --on h100:8 --batch 64seq --seq 8192 --plan fsdp8 --alone")
+    assert not [name for name in training if name.startswith(("dragonscale.exports", "dragonscale.serving"))]
+    planners = ("dragonscale.training", "dragonscale.serving", "dragonscale.simulation", "dragonscale.plan")
+    assert not [name for name in loaded_by("chips h100") if name.startswith(planners)]

@@ -13,7 +13,7 @@ from dragonscale.errors import InputError  # noqa: E402
 from dragonscale.evidence.xla.collectives import read_collectives  # noqa: E402
 from dragonscale.runtime.pipeline import Pipeline, into_chunks, pipelined_loss  # noqa: E402
 from dragonscale.runtime.tick_table import table_of  # noqa: E402
-from dragonscale.training.plan.pipeline_order import held, timeline  # noqa: E402
+from dragonscale.training.plan.pipeline_order import max_in_flight, timeline  # noqa: E402
 from dragonscale.training.plan.stages import bubble, held_microbatches  # noqa: E402
 
 LAYERS, M, B, D = 8, 4, 2, 8
@@ -44,14 +44,14 @@ def test_the_order_has_the_planners_bubble_and_memory(
     split = schedule == "zb-h1"
     work = (2 + split) * microbatches * virtual
     assert len(ticks) == work + bubble(schedule, pipe, virtual, virtual, (1 + split) * virtual, split)
-    assert held(ticks, 0) == held_microbatches(schedule, pipe, virtual, microbatches) * virtual
+    assert max_in_flight(ticks, 0) == held_microbatches(schedule, pipe, virtual, microbatches) * virtual
     for rank in range(pipe):
         done = [tick[rank] for tick in ticks if tick[rank] is not None]
         assert len(done) == len(set(done)) == work
     # Slots are what ranks but the first hold, and what arrived a little before its turn.
     table = table_of(ticks, pipe, virtual)
-    assert table.inputs <= held(ticks, 0) + pipe
-    assert table.kept == held(ticks, 0) == max(held(ticks, rank) for rank in range(pipe))
+    assert table.inputs <= max_in_flight(ticks, 0) + pipe
+    assert table.kept == max_in_flight(ticks, 0) == max(max_in_flight(ticks, rank) for rank in range(pipe))
     assert table.late == (pipe if split else 0)
 
 

@@ -29,7 +29,7 @@ from dragonscale.runtime.train.gradients import remat_of, remats_of  # noqa: E40
 from dragonscale.runtime.train.settings import Order, RunSettings  # noqa: E402
 from dragonscale.runtime.train.step import make_trainer  # noqa: E402
 from dragonscale.training.cost.evaluation import first, judge_one, make_job  # noqa: E402
-from dragonscale.training.memory.memory import weight_shares  # noqa: E402
+from dragonscale.training.memory.section_memory import weight_shares  # noqa: E402
 from dragonscale.training.plan.plan import AXES, Plan  # noqa: E402
 from dragonscale.training.plan.plan_file import parse_plan  # noqa: E402
 from tests.runtime.tiny import CONFIGS  # noqa: E402
@@ -118,7 +118,7 @@ def test_every_presets_shardings_are_the_planners(name: str, eight: list[Any]) -
     for section in program.sections:
         arrays = [array for op in section.ops for array in op.weights]
         fitted = replace(rules, undivided=undivided(rules, arrays, section.dims, axes.axes))
-        planned += section.repeat * sum(state for _, _, state in weight_shares(section, axes, fitted))
+        planned += section.repeat * sum(share.state for share in weight_shares(section, axes, fitted))
     assert held == pytest.approx(planned, rel=2e-3)
 
 

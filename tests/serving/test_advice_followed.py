@@ -9,13 +9,13 @@ from dragonscale.commands.questions.serve import ServeQuestion
 from dragonscale.commands.questions.simulate import SimulateQuestion
 from dragonscale.commands.serve import advice
 from dragonscale.commands.serve.answer import answer
-from dragonscale.commands.serve.remedies import _cheapest
-from dragonscale.commands.serve.search import search
 from dragonscale.commands.serve.serve_question import ServeAsked, read_question
 from dragonscale.commands.serve.serve_records import ConfigReport, ServeReport
 from dragonscale.commands.simulate.ask_simulate import run_simulation
 from dragonscale.commands.simulate.simulate_question import read_question as read_simulation
 from dragonscale.commands.simulate.simulate_sheet import cost_text
+from dragonscale.serving.advice.remedies import cheapest
+from dragonscale.serving.advice.search import search
 from dragonscale.serving.space.frontier import Config
 from dragonscale.serving.space.ranking import replicas_for
 
@@ -32,13 +32,13 @@ def test_the_cheapest_other_chip_at_a_rate_has_the_cheapest_fleet() -> None:
     def fleet(config: Config) -> float:
         return replicas_for(config, question.ask) * (config.usd_per_h or 0.0)
 
-    cheapest = _cheapest(question.ask, met)
-    assert cheapest is not None
-    assert fleet(cheapest) == min(map(fleet, met))
-    smallest = _cheapest(replace(question.ask, rate=None), met)
+    best = cheapest(question.ask, met)
+    assert best is not None
+    assert fleet(best) == min(map(fleet, met))
+    smallest = cheapest(replace(question.ask, rate=None), met)
     assert smallest is not None
-    assert (cheapest.usd_per_h or 0.0) > (smallest.usd_per_h or 0.0)
-    assert fleet(smallest) > 1.5 * fleet(cheapest)
+    assert (best.usd_per_h or 0.0) > (smallest.usd_per_h or 0.0)
+    assert fleet(smallest) > 1.5 * fleet(best)
 
 
 def near(**words: Any) -> ServeReport:
@@ -87,7 +87,7 @@ def test_a_batch_that_makes_no_more_tokens_is_not_told() -> None:
 
 
 def test_pools_that_were_left_out_are_told_in_a_whole_sentence() -> None:
-    told = advice._not_looked_at(asked("deepseek-v3", "b200"))
+    told = advice._pools_left_out(asked("deepseek-v3", "b200"))
     assert told.text == "Separate pools for prefill and decode were not considered; --on b200:16 considers them."
     assert told.flags == {"on": "b200:16"}
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from dragonscale.commands.serve.config import bands_for, expected_error
+from dragonscale.commands.serve.bands import bands_for, expected_error
 from dragonscale.evidence.bands import Residual, band_around, inside, kinds_of, left_out
 from dragonscale.physics.hardware.catalogue import chip_names
 from dragonscale.serving.engine.engine import engines

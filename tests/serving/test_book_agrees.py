@@ -12,7 +12,7 @@ from dragonscale.course.closed_forms.decode_floor import critical_batch, decode_
 from dragonscale.models import count_parameters, kv_bytes_per_token, load_model
 from dragonscale.physics.hardware import load_chip, parse_slice
 from dragonscale.physics.rooflines import rates_of
-from dragonscale.physics.rooflines.counts import model_flops
+from dragonscale.physics.rooflines.model_flops import model_flops
 from dragonscale.serving.iteration.capacity import capacity
 from dragonscale.serving.iteration.deployment import deploy
 from dragonscale.serving.iteration.phases import decode, iteration_cost, prefill

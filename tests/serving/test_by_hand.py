@@ -16,11 +16,12 @@ from dragonscale.serving.engine.engine import IDEAL, adjust, captured, filled, l
 from dragonscale.serving.engine.engine_settings import EngineExperts
 from dragonscale.serving.engine.plan import mesh_axes, parse_serving_plan
 from dragonscale.serving.iteration.balance import expert_slots, hot_load, longest_held
+from dragonscale.serving.iteration.cache_transfer import CACHE_LATENCY_S, port_bandwidth
 from dragonscale.serving.iteration.capacity import cache_per_chip, capacity
 from dragonscale.serving.iteration.deployment import deploy
 from dragonscale.serving.iteration.iteration import Iteration, ServingLine
 from dragonscale.serving.iteration.phases import decode, iteration_cost, prefill
-from dragonscale.serving.iteration.table import LATENCY, StepTable, port_bandwidth
+from dragonscale.serving.iteration.step_table import StepTable
 from dragonscale.serving.space.disaggregation import Pools, alone
 from dragonscale.serving.space.frontier import Ask, Config, judge
 from dragonscale.serving.space.space import Formats, Lot, stack
@@ -124,10 +125,10 @@ def test_stages_hand_residuals_on(stages: int, batch: int) -> None:
 def test_a_part_has_one_sequence_at_least_and_prompts_are_cut_at_the_budget() -> None:
     """Four stages: two sequences keep two of them busy; a prompt is not cut for the stages' sake."""
     few, many = (decode(count, 1000).one_part(4, 512) for count in (2, 64))
-    assert (number(few["decodes"]), number(many["decodes"])) == (1, 16)
+    assert (number(few.decodes), number(many.decodes)) == (1, 16)
     for prompts, tokens, parts, each in ((1, 300, 1, 300), (1, 1000, 1, 512), (8, 300, 2, 300), (1, 4000, 1, 1000)):
         part = prefill(tokens, prompts).one_part(4, 512)
-        assert (number(part["prompts"]), number(part["tokens"])) == (parts, each)
+        assert (number(part.prompts), number(part.tokens)) == (parts, each)
 
 
 @pytest.mark.parametrize("spread", ["copy", "batch", "sequence"])
@@ -209,13 +210,13 @@ def test_a_cache_travels_as_fast_as_the_fewer_of_its_chips() -> None:
         (wide, ranks, 4),
     ):
         pair = Pools(start, end, 1, 1, ASK)
-        assert pair.transfer_s == pytest.approx(LATENCY + size / (port * chips))
+        assert pair.transfer_s == pytest.approx(CACHE_LATENCY_S + size / (port * chips))
     network = narrow.piece.chip.network
     levels = tuple(replace(level, bandwidth=level.bandwidth / 10) for level in network.levels)
     slower = replace(narrow.piece.chip, network=replace(network, levels=levels))
     slow = replace(wide, piece=replace(wide.piece, chip=slower))
     for start, end in ((wide, slow), (slow, wide)):
-        assert Pools(start, end, 1, 1, ASK).transfer_s == pytest.approx(LATENCY + size / (port / 10 * 8))
+        assert Pools(start, end, 1, 1, ASK).transfer_s == pytest.approx(CACHE_LATENCY_S + size / (port / 10 * 8))
 
 
 def test_a_simulated_replica_sends_a_cache_through_the_ports_of_one_data_rank() -> None:
@@ -224,7 +225,7 @@ def test_a_simulated_replica_sends_a_cache_through_the_ports_of_one_data_rank() 
         deployment = deploy("llama3-70b", "h100:8", f"{plan},{formats}")
         seconds = StepTable(deployment, 8192).transfer(4096)
         size = 4096 * LAYERS * 2 * KV * SIZE
-        assert seconds == pytest.approx(LATENCY + size / (chips * port_bandwidth(deployment.chip)))
+        assert seconds == pytest.approx(CACHE_LATENCY_S + size / (chips * port_bandwidth(deployment.chip)))
 
 
 def test_a_loop_of_drafts_verifies_them_and_one_more() -> None:

@@ -14,26 +14,28 @@ import pytest
 import dragonscale as ds
 from dragonscale.commands.questions.serve import ServeQuestion
 from dragonscale.commands.questions.simulate import SimulateQuestion
-from dragonscale.commands.serve import confirm
 from dragonscale.commands.serve.answer import answer
-from dragonscale.commands.serve.config import config_report, deployed, fleet_times
-from dragonscale.commands.serve.confirm import Confirmed, as_simulated, confirmed, in_order
-from dragonscale.commands.serve.recommended import next_command, saved_plan, short_question
-from dragonscale.commands.serve.search import ranked, search
+from dragonscale.commands.serve.config import config_report, fleet_times
+from dragonscale.commands.serve.confirm import as_simulated, sizing_job
+from dragonscale.commands.serve.recommended import next_command, saved_plan
 from dragonscale.commands.serve.serve_question import ServeAsked, read_question
-from dragonscale.commands.serve.serve_records import PrefillPool, SimulatedRun
-from dragonscale.commands.serve.variants import search_pools
 from dragonscale.commands.simulate import simulate_question
-from dragonscale.commands.simulate.simulate_records import Latency
 from dragonscale.faces.cli.app import find_command
 from dragonscale.faces.cli.arguments import read_arguments
 from dragonscale.physics.kernels.profile import EXPERT_CALLS
+from dragonscale.serving.advice.bills import deployed
+from dragonscale.serving.advice.pools import search_pools
+from dragonscale.serving.advice.search import ranked, search
 from dragonscale.serving.engine import plan_file
 from dragonscale.serving.iteration.deployment import deploy
 from dragonscale.serving.iteration.kernel_lines import expert_calls
-from dragonscale.serving.space.disaggregation import PooledConfig
+from dragonscale.serving.space.disaggregation import PooledConfig, as_config
 from dragonscale.serving.space.frontier import Config, _looped
 from dragonscale.serving.space.ranking import OUTPUTS_VARY, loaded, place_wait, worth
+from dragonscale.simulation.fleet_sizing import confirmation
+from dragonscale.simulation.fleet_sizing.confirmation import Confirmed, confirm, in_order
+from dragonscale.simulation.fleet_sizing.short_run import SizingJob, short_run_size
+from dragonscale.simulation.fleet_sizing.simulated_run import Latency, SimulatedRun
 
 
 def asked_for(**words: Any) -> ServeAsked:
@@ -57,12 +59,12 @@ def trying(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Confirmed]]:
     def tried(asked: ServeAsked, chosen: list[Config], *runs: dict[str, Any]) -> list[Confirmed]:
         left = iter(runs)
 
-        def held(_asked: ServeAsked, config: Config) -> Confirmed:
+        def held(_job: SizingJob, config: Config) -> Confirmed:
             return made_up(config, **next(left))
 
-        for name in ("_largest", "_fewest", "_loaded"):
-            monkeypatch.setattr(confirm, name, held)
-        return confirmed(asked, chosen)
+        for name in ("confirm_batch", "confirm_fleet", "confirm_pools"):
+            monkeypatch.setattr(confirmation, name, held)
+        return confirm(sizing_job(asked), chosen)
 
     return tried
 
@@ -140,16 +142,16 @@ def test_pools_are_run_at_less_of_their_rate_until_they_hold(monkeypatch: pytest
     config = search_pools(asked)[0]
     whole = config.pools.requests
 
-    def run(_asked: ServeAsked, one: PooledConfig, _replicas: int | None = None) -> Confirmed:
+    def run(_job: SizingJob, one: PooledConfig) -> Confirmed:
         loads.append(one.pools.requests / whole)
         return made_up(one, holds=loads[-1] < 0.85)
 
-    monkeypatch.setattr(confirm, "run", run)
-    held = confirm._loaded(asked, config).config
+    monkeypatch.setattr(confirmation, "run_short", run)
+    held = confirmation.confirm_pools(sizing_job(asked), config).config
     assert loads == pytest.approx([1.0, 0.9, 0.8])
     assert held.tokens_per_chip == pytest.approx(0.8 * config.tokens_per_chip)
     at_a_rate = replace(asked, ask=replace(asked.ask, rate=1.0))
-    assert confirm._loaded(at_a_rate, config).config.tokens_per_chip == config.tokens_per_chip
+    assert confirmation.confirm_pools(sizing_job(at_a_rate), config).config.tokens_per_chip == config.tokens_per_chip
 
 
 Fleet = tuple[int, int]
@@ -166,17 +168,17 @@ def fewest(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Confirmed, li
         fleets = list[Fleet]()
 
         def run(
-            _asked: ServeAsked, config: Config, replicas: int | None = None, *, seed: int = 0, longer: int = 1
+            _job: SizingJob, config: Config, replicas: int | None = None, *, seed: int = 0, times_as_long: int = 1
         ) -> Confirmed:
-            assert longer == 1
+            assert times_as_long == 1
             count = replicas or 100
             fleets.append((count, seed))
             ratio = worst(count, seed)
-            made = made_up(config, meets=ratio <= 1, holds=ratio <= confirm.MARGIN, replicas=count)
+            made = made_up(config, meets=ratio <= 1, holds=ratio <= confirmation.MARGIN, replicas=count)
             return replace(made, worst=ratio)
 
-        monkeypatch.setattr(confirm, "run", run)
-        return confirm._fewest(asked, config), fleets
+        monkeypatch.setattr(confirmation, "run_short", run)
+        return confirmation.confirm_fleet(sizing_job(asked), config), fleets
 
     return taken
 
@@ -221,12 +223,13 @@ def test_the_smallest_fleet_that_holds_lies_between_the_largest_that_misses_and_
 
 
 def test_a_short_run_of_pools_keeps_their_ratio_and_load() -> None:
-    asked = asked_for(tpot="30ms")
-    row = config_report(asked, ranked(asked, search(asked))[0])
-    row.prefill, row.decodes, row.requests_per_s = PrefillPool(row.plan, "h100:1", 1, 4, 0.8, 1.0), 6, 30.0
-    short = short_question(asked, row)
-    assert (short.replicas, short.prefill_replicas) == (3, 2)
-    assert float(short.rate.removesuffix("/s")) == pytest.approx(15.0)
+    asked = asked_for(tpot="30ms", on="h100:4", disaggregate=True)
+    pools = search_pools(asked)[0].pools
+    config = as_config(replace(pools, prefills=4, decodes=6, offered=30.0))
+    rate = float(config.state.requests)
+    short = short_run_size(sizing_job(asked), config)
+    assert (short.replicas, short.prefills) == (3, 2)
+    assert short.rate == pytest.approx(rate / 2, rel=1e-3)
 
 
 def test_all_places_taken_wait_for_the_rest_of_outputs_that_vary() -> None:
@@ -260,26 +263,28 @@ def same_run(words: str, path: Path) -> tuple[simulate_question.SimulateAsked, s
 )
 def test_the_saved_plan_asks_what_the_printed_command_asks(words: str, tmp_path: Path) -> None:
     printed, saved = same_run(words, tmp_path)
-    assert saved.traffic.source == printed.traffic.source
-    assert saved.options == printed.options
-    for one, other in ((saved.deployment, printed.deployment), (saved.prefill, printed.prefill)):
-        assert (one and (one.engine, one.plan, one.piece)) == (other and (other.engine, other.plan, other.piece))
+    assert saved.job.source == printed.job.source
+    assert saved.job.options == printed.job.options
+    assert len(saved.job.pools) == len(printed.job.pools)
+    for pool, printed_pool in zip(saved.job.pools, printed.job.pools, strict=True):
+        one, other = pool.deployment, printed_pool.deployment
+        assert (one.engine, one.plan, one.piece) == (other.engine, other.plan, other.piece)
 
 
 def test_a_prefill_pool_has_the_token_budget_and_its_own_sequences() -> None:
     words: dict[str, Any] = {"on": "h100:4", "prefill_on": "h100:4", "rate": "4/s", "max_seqs": 8}
     asked = simulate_question.read_question(SimulateQuestion("llama3-70b", **words, token_budget=4096))
-    pool, prefill = asked.fleet.pool.scheduler, asked.fleet.prefill.scheduler
+    pool, prefill = asked.job.fleet.pool.scheduler, asked.job.fleet.prefill.scheduler
     assert (pool.tokens, prefill.tokens) == (4096, 4096)
     assert pool.sequences == 8
     assert prefill.sequences > 100
-    assert not asked.fleet.prefill.share_prefixes
+    assert not asked.job.fleet.prefill.share_prefixes
     shared = simulate_question.read_question(SimulateQuestion("llama3-70b", **words, prefixes="1x1024"))
-    assert shared.fleet.prefill.share_prefixes  # a prefix that all prompts have is prefilled once
+    assert shared.job.fleet.prefill.share_prefixes  # a prefix that all prompts have is prefilled once
     elsewhere = simulate_question.read_question(
         SimulateQuestion("llama3-70b", **(words | {"prefill_on": "h200:4"}), token_budget=4096)
     )
-    assert elsewhere.fleet.prefill.scheduler.tokens == 4096
+    assert elsewhere.job.fleet.prefill.scheduler.tokens == 4096
 
 
 def test_drafts_that_an_engine_does_not_make_are_refused() -> None:

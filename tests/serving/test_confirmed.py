@@ -130,18 +130,18 @@ def test_drafts_lengthen_the_iteration_that_a_request_waits_for():
 
 def test_a_run_is_as_long_as_what_is_in_flight_needs():
     many = read_question(SimulateQuestion("llama3.1-8b", on="h100:1", replicas=64, clients=64 * 128, output="256"))
-    assert many.traffic.source.requests >= 5 * 64 * 128
-    assert (many.options.warmup, many.options.cooldown) == pytest.approx((0.3, 0.2), abs=0.01)
+    assert many.job.source.requests >= 5 * 64 * 128
+    assert (many.job.options.warmup, many.job.options.cooldown) == pytest.approx((0.3, 0.2), abs=0.01)
     few = read_question(SimulateQuestion("llama3.1-8b", on="h100:1", rate="4/s", output="256"))
-    assert few.traffic.source.requests == 10_000
-    assert 0 < few.options.cooldown < 0.01
+    assert few.job.source.requests == 10_000
+    assert 0 < few.job.options.cooldown < 0.01
     slow = read_question(SimulateQuestion("llama3.1-8b", on="h100:1", rate="4/s", output="2048", requests="200"))
-    assert slow.traffic.source.requests == 200  # as asked for
-    assert slow.options.cooldown > 0.1
+    assert slow.job.source.requests == 200  # as asked for
+    assert slow.job.options.cooldown > 0.1
 
 
 def test_clients_begin_over_the_time_of_one_request_where_prompts_share_iterations():
     words = {"plan": "data=8,expert=8", "prompt": "128", "output": "128", "clients": 1536}
-    source = read_question(SimulateQuestion("glm-4.5-air", on="h100:8", **words)).traffic.source
+    source = read_question(SimulateQuestion("glm-4.5-air", on="h100:8", **words)).job.source
     assert isinstance(source, ClosedLoop)
     assert 3 < source.ramp_s < 12

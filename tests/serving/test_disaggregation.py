@@ -15,7 +15,7 @@ from dragonscale.commands.serve.ask_serve import next_command, recommended
 from dragonscale.commands.serve.recommended import simulate_question
 from dragonscale.commands.serve.serve_question import read_question
 from dragonscale.commands.serve.serve_records import ServeReport
-from dragonscale.commands.serve.variant_sheet import frontier_table
+from dragonscale.commands.serve.variant_blocks import frontier_table
 from dragonscale.commands.simulate.simulate_question import read_question as read_simulation
 from dragonscale.models import load_model
 from dragonscale.models.transformer import kv_bytes_per_token
@@ -23,8 +23,8 @@ from dragonscale.physics.hardware import load_chip, parse_slice
 from dragonscale.serving.engine.checkpoint import plan_text
 from dragonscale.serving.engine.engine import load_engine
 from dragonscale.serving.engine.plan import parse_serving_plan
+from dragonscale.serving.iteration.cache_transfer import CACHE_LATENCY_S, port_bandwidth
 from dragonscale.serving.iteration.deployment import Deployment, deploy
-from dragonscale.serving.iteration.table import LATENCY, port_bandwidth
 from dragonscale.serving.space import disaggregation
 from dragonscale.serving.space.disaggregation import (
     _close,  # pyright: ignore[reportPrivateUsage]
@@ -89,7 +89,7 @@ def test_a_cache_travels_through_the_ports_of_its_chips(configs: list[Config]) -
     ports = port_bandwidth(load_chip("h100"))
     assert pair.transfer_bytes == pytest.approx(size)
     narrow = min(pair.prefill.chips, pair.decode.chips)
-    assert pair.transfer_s == pytest.approx(LATENCY + size / (ports * narrow))
+    assert pair.transfer_s == pytest.approx(CACHE_LATENCY_S + size / (ports * narrow))
     assert pair.ttft > pair.prefill.prefill_s + pair.transfer_s
 
 
@@ -335,7 +335,7 @@ def test_a_wide_plan_of_a_narrow_checkpoint_is_run_in_its_own_formats() -> None:
     asked = read_question(ServeQuestion("deepseek-v3", "a100:32", dtype="bf16", plan="tp32 ep32", batch="8"))
     report = answer(asked, confirm=False).came_from(asked, [])
     run = simulate_question(asked, report.configs[0])
-    assert read_simulation(replace(run, requests="10")).deployment.plan == report.asked.saved.plan
+    assert read_simulation(replace(run, requests="10")).job.deployment.plan == report.asked.plan
     assert "weights=bf16" in next_command(asked, report)
     assert plan_text(parse_serving_plan("tp8,weights=fp8,compute=fp8"), MODEL) == "tensor=8,weights=fp8,compute=fp8"
 
@@ -396,7 +396,7 @@ def test_without_a_slice_pools_stay_in_a_rack_and_few_replicas_are_preferred(
 def test_where_pools_are_looked_at() -> None:
     def looked(model: str, where: str, **words: Any) -> bool:
         asked = read_question(ServeQuestion(model, where, **words))
-        return asked.pools_on(asked.targets[0][0])
+        return asked.searches_pools(asked.targets[0][0])
 
     assert looked("deepseek-v3", "h200:16")
     assert looked("deepseek-v3", "gb200")

@@ -10,7 +10,7 @@ from dragonscale.physics.hardware import load_chip
 from dragonscale.serving.engine.engine import adjust, load_engine
 from dragonscale.serving.iteration.deployment import deploy
 from dragonscale.serving.iteration.phases import decode, iteration_cost, prefill
-from dragonscale.training.cost.travel import places
+from dragonscale.training.cost.move_times import group_nodes
 
 PLAN = "data=32,tensor=1,expert=32,weights=fp8,compute=fp8_block"
 
@@ -26,9 +26,9 @@ def changed(**settings):
 
 def test_places_are_nodes_or_chips_of_one():
     levels = load_chip("h100").network.levels
-    assert places(Switches(32, levels)) == 4
-    assert places(Switches(8, levels)) == 8
-    assert places(Switches(4, levels, stride=8)) == 4
+    assert group_nodes(Switches(32, levels)) == 4
+    assert group_nodes(Switches(8, levels)) == 8
+    assert group_nodes(Switches(4, levels, stride=8)) == 4
 
 
 def test_fp8_halves_what_leaves():

@@ -9,13 +9,15 @@ import pytest
 import dragonscale as ds
 from dragonscale.blocks.terminal import text_of
 from dragonscale.commands.questions.serve import ServeQuestion
-from dragonscale.commands.serve import confirm, recommended
+from dragonscale.commands.serve import confirm
 from dragonscale.commands.serve.advice import _for_latency  # pyright: ignore[reportPrivateUsage]
-from dragonscale.commands.serve.recommended import next_command, short_question
-from dragonscale.commands.serve.search import search
+from dragonscale.commands.serve.config import config_report
+from dragonscale.commands.serve.recommended import next_command
 from dragonscale.commands.serve.serve_question import read_question
 from dragonscale.commands.serve.serve_records import ServeReport
 from dragonscale.commands.simulate.simulate_records import SimulateReport
+from dragonscale.serving.advice.search import search
+from dragonscale.simulation.fleet_sizing.short_run import MAX_RUN_REPLICAS, fleet_job, short_run_size
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "dense": ("llama3-8b", {"on": "h100:1", "ttft": "400ms", "tpot": "30ms"}),
@@ -130,7 +132,7 @@ def test_advice_on_percentiles_is_about_percentiles() -> None:
 def test_what_is_far_from_its_run_is_shown_as_it_ran(monkeypatch: pytest.MonkeyPatch) -> None:
     asks = {"on": "h100:1", "tpot": "30ms"}
     report = ds.serve("llama3-8b", **asks)
-    monkeypatch.setattr(confirm, "APART", 0.0)
+    monkeypatch.setattr(confirm, "MAX_DIFFERENCE", 0.0)
     shown = ds.serve("llama3-8b", **asks)
     run, row, old = shown.simulated, shown.best, report.best
     assert (row.ttft_s, row.tpot_s) == (run.latency["ttft_s"].mean, run.latency["tpot_s"].mean)
@@ -138,7 +140,7 @@ def test_what_is_far_from_its_run_is_shown_as_it_ran(monkeypatch: pytest.MonkeyP
     made = row.output_tokens_per_s_per_chip / old.output_tokens_per_s_per_chip
     assert row.cost_usd_per_mtok == pytest.approx(old.cost_usd_per_mtok / made)
     assert row.tpot_high_s / row.tpot_s == pytest.approx(old.tpot_high_s / old.tpot_s)
-    state = vars(row)["state"]
+    state = row.state
     assert (state.ttft, state.tpot) == pytest.approx((row.ttft_s, row.tpot_s))
     assert "what was simulated" in shown.notes[0]
     assert "what was simulated" not in report.notes[0]
@@ -146,15 +148,18 @@ def test_what_is_far_from_its_run_is_shown_as_it_ran(monkeypatch: pytest.MonkeyP
 
 def test_alike_replicas_are_run_as_one_and_large_fleets_as_a_few() -> None:
     asked = read_question(ServeQuestion("llama3-8b", on="h100:8", plan="tp1", rate="100/s", tpot="30ms"))
-    row = confirm.config_report(asked, max(search(asked), key=lambda one: one.meets * one.tokens_per_chip))
-    assert row.replicas > recommended.MOST_REPLICAS
-    short = short_question(asked, row)
-    assert short.replicas == recommended.MOST_REPLICAS
-    assert float(short.rate.removesuffix("/s")) == pytest.approx(100 * short.replicas / row.replicas)
+    config = max(search(asked), key=lambda one: one.meets * one.tokens_per_chip)
+    replicas = config_report(asked, config).replicas
+    assert replicas > MAX_RUN_REPLICAS
+    short = short_run_size(confirm.sizing_job(asked), config)
+    assert short.replicas == MAX_RUN_REPLICAS
+    assert short.rate == pytest.approx(100 * short.replicas / replicas)
     closed = read_question(replace(asked.question, rate=""))
-    row = confirm.config_report(closed, max(search(closed), key=lambda one: one.meets * one.tokens_per_chip))
-    short = short_question(closed, row)
-    assert (short.replicas, short.clients, row.copies) == (1, row.batch, 8)
+    config = max(search(closed), key=lambda one: one.meets * one.tokens_per_chip)
+    job = confirm.sizing_job(closed)
+    fleet = fleet_job(job, config, short_run_size(job, config))
+    copies = config_report(closed, config).copies
+    assert (fleet.main.replicas, fleet.traffic.clients, copies) == (1, config.batch, 8)
 
 
 def test_drafts_are_in_the_headline_and_where_they_do_not_pay_that_is_said() -> None:
@@ -179,7 +184,7 @@ def test_pools_are_run_at_the_rate_they_are_told_at_and_large_ones_are_left_to_t
     assert run.meets_slo
     assert f"--rate {best.requests_per_s:.4g}/s" in next_command(report.asked, report)
     times = {name: run.latency[name].mean for name in ("ttft_s", "tpot_s")}
-    assert times == pytest.approx({"ttft_s": best.ttft_s, "tpot_s": best.tpot_s}, rel=confirm.APART)
+    assert times == pytest.approx({"ttft_s": best.ttft_s, "tpot_s": best.tpot_s}, rel=confirm.MAX_DIFFERENCE)
     large = ds.serve("deepseek-v3", on="h100:96", tpot="60ms", ttft="2s")
     assert large.simulated is None
     assert any("the next command runs it" in note for note in large.notes)

@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import pytest
 
-from dragonscale.commands.serve.remedies import possible
-from dragonscale.commands.serve.search import ranked_apart, search
 from dragonscale.commands.serve.serve_question import ServeQuestion, read_question
 from dragonscale.models import load_model, model_names
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip, Slice, Torus, chip_names, load_chip
+from dragonscale.serving.advice.refusals import possible
+from dragonscale.serving.advice.search import ranked_by_format, search
 from dragonscale.serving.engine.checkpoint import legal_formats
 from dragonscale.serving.engine.engine import engines
 from dragonscale.serving.engine.formats import Formats
@@ -121,10 +121,11 @@ def check_recommended(models: list[str], chips: list[str]) -> None:
         for chip in chips:
             for quantize in ("", "any"):
                 asked = read_question(ServeQuestion(model=model, on=chip, batch="8", quantize=quantize))
-                asked, refused = possible(asked)
-                configs = [] if refused else search(asked)
-                own, apart = ranked_apart(asked, configs) if configs else ([], [])
-                for one in (*own, *apart):
+                configs = [] if possible(asked).refusals else search(asked)
+                if not configs:
+                    continue
+                ranked = ranked_by_format(asked, configs)
+                for one in (*ranked.native, *ranked.narrower):
                     engine = one.engine
                     assert not list(broken(engine, one.piece, asked.model, one.plan)), (
                         f"{engine} {one.piece} {one.plan}"

@@ -7,18 +7,19 @@ import pytest
 from msgspec.structs import replace as changed
 
 from dragonscale.commands.questions.serve import ServeQuestion
-from dragonscale.commands.serve import max_rate
 from dragonscale.commands.serve.answer import _by_held_rate, answer  # pyright: ignore[reportPrivateUsage]
 from dragonscale.commands.serve.config import config_report
-from dragonscale.commands.serve.max_rate import HeldRate
+from dragonscale.commands.serve.confirm import sizing_job
+from dragonscale.commands.serve.max_rate import SustainedRow, _rate_row  # pyright: ignore[reportPrivateUsage]
 from dragonscale.commands.serve.recommended import next_command
-from dragonscale.commands.serve.search import search
 from dragonscale.commands.serve.serve_question import read_question
 from dragonscale.commands.serve.serve_records import ServeReport
-from dragonscale.commands.serve.variants import search_pools
-from dragonscale.commands.simulate import capacity
-from dragonscale.commands.simulate.capacity import Trials
-from dragonscale.commands.simulate.rate_search import TOLERANCE, largest_rate
+from dragonscale.serving.advice.pools import search_pools
+from dragonscale.serving.advice.search import search
+from dragonscale.simulation.fleet_sizing import capacity, sustained_rate
+from dragonscale.simulation.fleet_sizing.capacity import Trials
+from dragonscale.simulation.fleet_sizing.rate_search import RATE_TOLERANCE, largest_rate
+from dragonscale.simulation.fleet_sizing.sustained_rate import Finalist
 
 ONE = ServeQuestion(
     "llama3-8b", on="h100:1", prompt="512", output="64", ttft="p95:300ms", tpot="p95:25ms", engine="generic"
@@ -53,7 +54,7 @@ def test_the_largest_rate_is_bracketed_in_few_runs(target: float, first: float) 
     truth = min(1 - 1 / target, 0.97)
     assert low is not None
     assert high is not None
-    assert low.rate <= truth * (1 + 1e-9) <= high.rate * (1 + 1e-9) <= TOLERANCE * low.rate * (1 + 1e-9)
+    assert low.rate <= truth * (1 + 1e-9) <= high.rate * (1 + 1e-9) <= RATE_TOLERANCE * low.rate * (1 + 1e-9)
     assert len(runs) <= 15
 
 
@@ -68,22 +69,24 @@ def test_no_rate_is_found_where_none_is_good() -> None:
 def found() -> ServeReport:
     """At a rate, with runs of a few requests."""
     with pytest.MonkeyPatch.context() as patch:
-        for place in (capacity, max_rate):
-            patch.setattr(place, "FEWEST", 1000)
+        for place in (capacity, sustained_rate):
+            patch.setattr(place, "MIN_REQUESTS", 1000)
         return answer(read_question(replace(ONE, max_rate=True, rate=f"{RATE}/s")), brief=True)
 
 
 def test_the_largest_rate_is_within_three_percent_of_a_grids(
     found: ServeReport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(capacity, "FEWEST", 1000)
+    monkeypatch.setattr(capacity, "MIN_REQUESTS", 1000)
     best, row = found.max_rates[0], found.configs[0]
     assert best.requests_per_s is not None
     asked = read_question(replace(ONE, rate=f"{RATE}/s"))
-    read = max_rate._read(asked, row, 2 * best.requests_per_s, (2, 0), 2000)
-    trials = Trials(read, 2 * best.requests_per_s * row.latency_s, None)
+    config = next(config for config in search(asked) if (str(config.plan), config.batch) == (row.plan, row.batch))
+    rate = 2 * best.requests_per_s
+    fleet = sustained_rate.sized_job(sizing_job(asked), config, rate, capacity.PoolSizes(2), 2000)
+    trials = Trials(fleet, rate * row.latency_s, None)
     grid = [2 * best.requests_per_s * (1 + part / 100) for part in range(-4, 8, 2)]
-    held = max(rate for rate in grid if trials.run(rate, max_rate.LONG).good)
+    held = max(rate for rate in grid if trials.run(rate, sustained_rate.LONG_REQUESTS).good)
     assert held / (2 * best.requests_per_s) == pytest.approx(1, abs=0.03)
 
 
@@ -124,21 +127,22 @@ def test_the_cheapest_fleet_that_was_found_comes_first(found: ServeReport) -> No
     dear, cheap = found.configs[0], changed(found.configs[0], fleet_usd_per_h=found.configs[0].fleet_usd_per_h / 2)
     config = search(read_question(replace(ONE, rate=f"{RATE}/s")))[0]
     rows = [(config, dear), (config, cheap)]
-    held = [HeldRate(row, found.max_rates[0], found.simulated) for row in (dear, cheap)]
+    held = [SustainedRow(row, found.max_rates[0], found.simulated) for row in (dear, cheap)]
     assert [row for _, row in _by_held_rate(rows, held)] == [cheap, dear]
     assert [row for _, row in _by_held_rate(rows, [replace(held[1], run=None)])] == [dear, cheap]
 
 
 def test_pools_are_sized_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """Prompts are long and outputs short: prefill replicas hold less each, and more of them are wanted."""
-    for place in (capacity, max_rate):
-        monkeypatch.setattr(place, "FEWEST", 300)
-    monkeypatch.setattr(max_rate, "RUNS", 3)
+    for place in (capacity, sustained_rate):
+        monkeypatch.setattr(place, "MIN_REQUESTS", 300)
+    monkeypatch.setattr(sustained_rate, "MAX_RUNS", 3)
     asked = read_question(replace(ONE, on="h100:8", prompt="4096", ttft="p95:2s", rate="100/s", disaggregate=True))
     config = min(search_pools(asked), key=lambda one: one.chips)
     row = config_report(asked, config)
     assert row.prefill is not None
-    found = max_rate._held(asked, config, row).rate
+    held = sustained_rate.sustained_rate(sizing_job(asked), Finalist(config, row.requests_per_s, row.latency_s))
+    found = _rate_row(row, held, starred=False)
     assert found.requests_per_s is not None
     assert found.prefill_requests_per_s is not None
     assert found.replicas is not None

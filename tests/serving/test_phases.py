@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dragonscale.physics.hardware.chip import Memory
 from dragonscale.serving.iteration.deployment import Deployment, deploy
 from dragonscale.serving.iteration.phases import Iteration, decode, iteration_cost, prefill
-from dragonscale.serving.iteration.table import StepTable
+from dragonscale.serving.iteration.step_table import StepTable
 from tests.serving.deployments import Case, cases, deployed
 
 NOISE = 1e-9

@@ -12,12 +12,12 @@ from dragonscale.commands.questions.simulate import SimulateQuestion
 from dragonscale.commands.serve.answer import answer
 from dragonscale.commands.serve.ask_serve import next_command, recommended
 from dragonscale.commands.serve.recommended import simulate_question
-from dragonscale.commands.serve.search import search
 from dragonscale.commands.serve.serve_question import read_question
 from dragonscale.commands.serve.serve_records import ServeReport, engines_text
 from dragonscale.commands.simulate.simulate_question import SimulateAsked
 from dragonscale.commands.simulate.simulate_question import read_question as read_simulation
 from dragonscale.errors import InputError
+from dragonscale.serving.advice.search import search
 from dragonscale.serving.engine.plan_file import save_serving_plan
 
 
@@ -31,8 +31,8 @@ def report() -> ServeReport:
 
 
 def engines(asked: SimulateAsked) -> tuple[str, str]:
-    assert asked.prefill is not None
-    return asked.prefill.engine.name, asked.deployment.engine.name
+    assert asked.job.prefill is not None
+    return asked.job.prefill.deployment.engine.name, asked.job.deployment.engine.name
 
 
 def test_the_run_has_the_engines_that_were_priced(report: ServeReport, tmp_path: Path) -> None:

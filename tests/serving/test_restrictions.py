@@ -7,13 +7,13 @@ import pytest
 
 from dragonscale.commands.questions.serve import ServeQuestion
 from dragonscale.commands.questions.simulate import SimulateQuestion
-from dragonscale.commands.serve.remedies import chip_refusal
 from dragonscale.commands.serve.serve_question import read_question
-from dragonscale.commands.serve.variants import search_pools
 from dragonscale.commands.simulate.simulate_question import read_question as read_simulation
 from dragonscale.errors import Infeasible
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import load_chip, parse_slice
+from dragonscale.serving.advice.pools import search_pools
+from dragonscale.serving.advice.refusals import chip_refusal
 from dragonscale.serving.engine.checkpoint import own_formats
 from dragonscale.serving.engine.engine import engines
 from dragonscale.serving.engine.plan import parse_serving_plan
@@ -71,7 +71,7 @@ def test_a_latent_has_no_cache_in_nvfp4() -> None:
         assert "nvfp4" in model_caches(engine, b200, load_model("llama3-70b"))
         assert "nvfp4" not in model_caches(engine, b200, load_model("deepseek-r1"))
     asked = read_question(ServeQuestion("deepseek-r1", "b200:8", dtype="nvfp4"))
-    assert {one.kv for one in asked.formats(asked.targets[0][0])} == {"fp8"}
+    assert {one.kv for one in asked.formats_on(asked.targets[0][0])} == {"fp8"}
     asked = read_question(ServeQuestion("deepseek-r1", "b200:8", kv_dtype="nvfp4"))
     assert "latent attention (MLA); take --kv-dtype fp8" in chip_refusal(asked, asked.targets[0][0])
 

@@ -4,8 +4,8 @@ import pytest
 
 from dragonscale.commands.serve.answer import answer
 from dragonscale.commands.serve.ask_serve import recommended
-from dragonscale.commands.serve.search import ranked, search
 from dragonscale.commands.serve.serve_question import ServeQuestion, read_question
+from dragonscale.serving.advice.search import ranked, search
 
 
 def best_of(question: ServeQuestion):

@@ -9,7 +9,7 @@ import pytest
 from dragonscale.serving.engine.engine import adjust
 from dragonscale.serving.iteration.deployment import deploy
 from dragonscale.serving.iteration.phases import Iteration, iteration_cost
-from dragonscale.serving.iteration.table import StepTable
+from dragonscale.serving.iteration.step_table import StepTable
 
 BLOCK = "weights=fp8,compute=fp8_block"
 DEPLOYED = {
@@ -29,7 +29,7 @@ def table_of(name: str) -> StepTable:
     *given, budget = DEPLOYED[name]
     deployment = deploy(*given)
     engine = adjust(deployment.engine, scheduling={"max_tokens": budget, "max_sequences": 128})
-    return StepTable(replace(deployment, engine=engine))
+    return StepTable(replace(deployment, launched_engine=engine))
 
 
 def computed(table: StepTable, iteration: Iteration) -> float:

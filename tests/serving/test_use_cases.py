@@ -9,17 +9,21 @@ import pytest
 import dragonscale as ds
 from dragonscale.blocks.terminal import text_of
 from dragonscale.commands.questions.serve import ServeQuestion
-from dragonscale.commands.serve import confirm
 from dragonscale.commands.serve.answer import answer
 from dragonscale.commands.serve.config import config_report
-from dragonscale.commands.serve.recommended import next_command, short_question
+from dragonscale.commands.serve.confirm import sizing_job
+from dragonscale.commands.serve.recommended import next_command
 from dragonscale.commands.serve.recommended_reason import recommended_reason
-from dragonscale.commands.serve.search import ranked, search
+from dragonscale.commands.serve.serve_blocks import fleet_text, idle_text
 from dragonscale.commands.serve.serve_question import ServeAsked, read_question
 from dragonscale.commands.serve.serve_records import ServeReport
-from dragonscale.commands.serve.serve_sheet import fleet_text, idle_text
-from dragonscale.commands.serve.variants import compared_text, search_pools
+from dragonscale.commands.serve.variants import compared_text
 from dragonscale.commands.simulate.simulate_records import SimulateReport
+from dragonscale.serving.advice.pools import search_pools
+from dragonscale.serving.advice.search import ranked, search
+from dragonscale.simulation.fleet_sizing import confirmation
+from dragonscale.simulation.fleet_sizing.confirmation import run_short
+from dragonscale.simulation.fleet_sizing.short_run import short_run_size
 from tools.confirm_serving import asked, read
 
 SOME = [  # each of them has a fleet that is recommended
@@ -95,16 +99,16 @@ def test_a_run_is_judged_by_the_targets_of_its_class() -> None:
     """The targets of a use case are those of a class of traffic."""
     question = used(use_case="code", ttft="p95:1s")
     config = ranked(question, search(question))[0]
-    assert confirm.run(question, config, 4).run.meets_slo
+    assert run_short(sizing_job(question), config, 4).run.meets_slo
     hard = used(use_case="code", ttft="p95:40ms")
-    assert not confirm.run(hard, config, 4).run.meets_slo
+    assert not run_short(sizing_job(hard), config, 4).run.meets_slo
 
 
 def test_a_class_that_misses_counts_in_how_near_a_run_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests are counted: a run may miss though its percentile over all of them is below the target."""
     question = used(use_case="code", ttft="p95:1s")
     config = ranked(question, search(question))[0]
-    fine = confirm.run(question, config, 4)
+    fine = run_short(sizing_job(question), config, 4)
     assert fine.holds
     assert 0 < fine.worst < 1
 
@@ -114,11 +118,11 @@ def test_a_class_that_misses_counts_in_how_near_a_run_is(monkeypatch: pytest.Mon
     def ratio(*_: object) -> float:
         return 0.995
 
-    monkeypatch.setattr(confirm, "worst_ratio", ratio)
-    near = confirm.run(question, config, 4)
+    monkeypatch.setattr(confirmation, "worst_ratio", ratio)
+    near = run_short(sizing_job(question), config, 4)
     assert (near.config.meets, near.holds, near.worst) == (True, False, 0.995)
-    monkeypatch.setattr(confirm, "missed_targets", missed)
-    short = confirm.run(question, config, 4)
+    monkeypatch.setattr(confirmation, "missed_targets", missed)
+    short = run_short(sizing_job(question), config, 4)
     assert (short.config.meets, short.holds, short.worst) == (False, False, 1.0)
 
 
@@ -151,15 +155,15 @@ def test_the_router_that_finds_sessions_is_sized_with_printed_and_told() -> None
 
 def test_a_run_of_sessions_is_as_long_as_they_are() -> None:
     question = used(use_case="agent", rate="20/s")
-    row = config_report(question, ranked(question, search(question))[0])
+    config = ranked(question, search(question))[0]
+    row = config_report(question, config)
     calls, pauses = question.session_calls, question.session_s
     assert (calls, pauses) == (8, 14)
-    short = short_question(question, row)
-    seconds = int(short.requests) / (20 * int(short.replicas or 1) / row.replicas)
+    short = short_run_size(sizing_job(question), config)
+    seconds = short.requests / (20 * short.replicas / row.replicas)
     assert seconds >= 1.99 * (pauses + calls * row.latency_s)
     alone = used(use_case="code")
-    row = config_report(alone, ranked(alone, search(alone))[0])
-    assert int(short_question(alone, row).requests) == 1000
+    assert short_run_size(sizing_job(alone), ranked(alone, search(alone))[0]).requests == 1000
 
 
 def test_the_question_reads_the_same_from_the_printed_words() -> None:

@@ -6,14 +6,15 @@ from pathlib import Path
 import pytest
 
 from dragonscale.commands.questions.simulate import SimulateQuestion
-from dragonscale.commands.simulate import capacity
 from dragonscale.commands.simulate.ask_simulate import run_simulation
-from dragonscale.commands.simulate.classes import class_of, means_of, read_classes, use_cases
 from dragonscale.commands.simulate.simulate_question import read_question
 from dragonscale.commands.simulate.simulate_records import SimulateReport
 from dragonscale.commands.simulate.simulate_sheet import simulate_sheet
+from dragonscale.commands.simulate.traffic_flags import read_classes
 from dragonscale.errors import InputError
 from dragonscale.simulation import Mixed
+from dragonscale.simulation.fleet_sizing import capacity
+from dragonscale.simulation.fleet_sizing.traffic_classes import class_of, means_of, use_cases
 
 ONE = SimulateQuestion("llama3.1-8b", on="h100:1", requests="1500", engine="generic", max_rate=False)
 TWO = "chat,rate=8/s,think=2s,input_price=0.2,output_price=0.6,agent,rate=4/s,priority=1,pause=1s,ttft=p95:20ms"
@@ -64,7 +65,7 @@ def test_dollars_and_waits_of_classes_add_up(two: SimulateReport) -> None:
 
 def test_what_holds_is_found_for_classes_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rate of all classes together at which the last of their targets is met; more replicas for the asked one."""
-    for name, value in (("FEWEST", 300), ("MOST_RUNS", 6), ("TURNS", 2), ("MORE_RUNS", 2)):
+    for name, value in (("MIN_REQUESTS", 300), ("MAX_RATE_RUNS", 6), ("TURNOVERS", 2), ("MAX_SIZE_RUNS", 2)):
         monkeypatch.setattr(capacity, name, value)
     words = "chat,rate=60/s,turns=1,output=64,prefixes=,lengths=fixed,tpot=p95:9ms,batch,rate=6/s,output=64"
     found = asked(replace(ONE, classes=words, requests="600", max_rate=True)).capacity
@@ -87,13 +88,13 @@ def test_a_file_says_the_same_as_words(tmp_path: Path) -> None:
 
 def test_users_of_a_use_case_come_at_their_rate_and_flags_change_it() -> None:
     read = read_question(replace(ONE, use_case="chat", users=3600, prompt="100", ttft="p99:1s"))
-    (one,) = read.traffic.classes
+    (one,) = read.tables
     assert one.requests_per_s == pytest.approx(10)
     assert (one.prompt, one.output, one.ttft, one.tpot) == ("100", 215, "p99:1s", "p95:30ms")
     assert any("LMSYS" in note and "assumed: think" in note for note in read.notes)
     assert "users 3600" in one.text
     assert "think 60s" in one.text
-    stream = read.traffic.source
+    stream = read.job.traffic.source
     assert isinstance(stream, Mixed)
     turns = [request.session for request in stream.start(0)[0]]
     assert len(set(turns)) == len(turns)
@@ -107,11 +108,11 @@ def test_every_use_case_is_a_class_with_a_source_and_agents_are_as_long_as_measu
         assert one.targets
         unknown = set(one.assumed.replace(" ", "").split(",")) - set(one.__struct_fields__)
         assert not unknown
-    agent = read_question(replace(ONE, use_case="agent", rate="4/s")).traffic
+    agent = read_question(replace(ONE, use_case="agent", rate="4/s")).job.traffic
     assert agent.prompt == pytest.approx(8600, rel=0.15)
     means = means_of(agent.source)
     assert means.output == pytest.approx(182, rel=0.1)
-    assert 0.8 < means.repeated < 1
+    assert 0.8 < means.repeated_share < 1
 
 
 @pytest.mark.parametrize(

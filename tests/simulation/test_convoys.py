@@ -60,7 +60,7 @@ ONE = SimulateQuestion("llama3.1-8b", on="h100:1", rate="10/s", requests="400", 
 
 def outputs(question: SimulateQuestion) -> list[int]:
     asked = read_question(question)
-    requests, _ = asked.traffic.source.start(0)
+    requests, _ = asked.job.source.start(0)
     return [request.output_tokens for request in requests]
 
 
@@ -93,8 +93,8 @@ def test_what_requests_queue_for_is_named() -> None:
 class SlowestRank(LinearTimes):
     """Ranks compute their own prompts side by side: an iteration takes as long as its longest piece."""
 
-    def step(self, decodes: int, cached: float, pieces=(), queries: int = 1) -> float:
-        return super().step(decodes, cached, [max(pieces)] if pieces else (), queries)
+    def step(self, decodes: int, cached: float, chunks=(), queries: int = 1) -> float:
+        return super().step(decodes, cached, [max(chunks)] if chunks else (), queries)
 
 
 def test_a_predicted_first_token_counts_on_every_rank() -> None:

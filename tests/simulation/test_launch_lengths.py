@@ -28,7 +28,7 @@ def test_every_engine_s_word_for_the_limit_is_read():
         (f"vllm serve {LLAMA}", None),
     ):
         asked = read_question(SimulateQuestion("llama3.1-8b", on="h100:1", rate="2/s", plan=launch))
-        assert asked.fleet.served_length == limit
+        assert asked.job.fleet.served_length == limit
         noted = [note for note in asked.notes if "the engine refuses longer ones" in note]
         assert len(noted) == (1 if limit else 0)
 

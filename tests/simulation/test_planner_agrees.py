@@ -10,7 +10,7 @@ import pytest
 from dragonscale.serving.engine.engine import adjust
 from dragonscale.serving.iteration.deployment import Deployment, deploy
 from dragonscale.serving.iteration.phases import Iteration, iteration_cost
-from dragonscale.serving.iteration.table import StepTable
+from dragonscale.serving.iteration.step_table import StepTable
 from dragonscale.serving.space.frontier import Ask, Config, judge
 from dragonscale.serving.space.space import Formats, Lot, stack
 from dragonscale.simulation import ClosedLoop, Fixed, Fleet, SimulationOptions, Uniform, simulate
@@ -117,7 +117,7 @@ RANKS = [
 def test_data_ranks_with_a_small_budget_each_get_what_the_planner_says(model, on, plan, engine, budget, clients):
     deployment = deploy(model, on, plan, engine)
     small = adjust(deployment.engine, scheduling={"max_tokens": budget})
-    tpot, ttft, tokens = compared(replace(deployment, engine=small), clients, 2048, 256) or (1.0, 1.0, 1.0)
+    tpot, ttft, tokens = compared(replace(deployment, launched_engine=small), clients, 2048, 256) or (1.0, 1.0, 1.0)
     assert abs(tpot) < 0.05
     assert abs(tokens) < 0.05
     assert abs(ttft) < 0.5  # prompts that wait for a chunk of their own rank are known worst

@@ -6,8 +6,8 @@ import pytest
 
 from dragonscale.commands.questions.simulate import SimulateQuestion
 from dragonscale.commands.simulate.ask_simulate import run_simulation
-from dragonscale.commands.simulate.capacity import Trials
 from dragonscale.commands.simulate.simulate_question import read_question
+from dragonscale.simulation.fleet_sizing.capacity import Trials
 
 ASKED = SimulateQuestion("llama3-8b", on="h100:1", prompt="1024", output="128", requests="4000")
 CASES = {
@@ -32,7 +32,7 @@ def test_the_largest_rate_is_that_of_a_fine_grid(case: str) -> None:
     assert report.capacity is not None
     found = report.capacity.requests_per_s
     assert found is not None
-    trials = Trials(asked, result.mean_running, None)
+    trials = Trials(asked.job, result.mean_running, None)
     held = [part for part in range(-6, 9) if trials.run(found * (1 + part / 100)).good]
     assert abs(len(held) - len(range(-6, 1))) <= 3, held
 

@@ -9,8 +9,7 @@ import numpy
 import pytest
 
 from dragonscale.commands.questions.simulate import SimulateQuestion
-from dragonscale.commands.simulate.classes import read_classes
-from dragonscale.commands.simulate.fleet import read_traffic
+from dragonscale.commands.simulate.traffic_flags import read_classes, read_traffic
 from dragonscale.commands.traffic import TrafficReport, describe, save_traffic, traffic_sheet
 from dragonscale.simulation import (
     Fixed,
@@ -46,7 +45,7 @@ def generator(report: TrafficReport, folder: Path, requests: int):
     path = folder / "traffic.toml"
     save_traffic(report, str(path))
     question = SimulateQuestion("", on="h100:1", traffic=str(path), requests=str(requests))
-    return read_traffic(question).source
+    return read_traffic(question).traffic.source
 
 
 def test_a_fitted_generator_has_the_percentiles_of_the_trace(tmp_path: Path) -> None:

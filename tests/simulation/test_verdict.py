@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from dragonscale.commands.questions.simulate import SimulateQuestion
-from dragonscale.commands.simulate import capacity
 from dragonscale.commands.simulate.ask_simulate import run_simulation
-from dragonscale.commands.simulate.capacity import faster, missed_targets
 from dragonscale.commands.simulate.simulate_question import read_question
 from dragonscale.commands.simulate.simulate_records import SimulateReport
 from dragonscale.commands.simulate.simulate_sheet import summary
@@ -28,6 +26,9 @@ from dragonscale.simulation import (
     simulate,
 )
 from dragonscale.simulation.backlog import load_of, saturated_per_s
+from dragonscale.simulation.fleet_sizing import capacity
+from dragonscale.simulation.fleet_sizing.capacity import faster
+from dragonscale.simulation.fleet_sizing.missed_targets import missed_targets
 
 ONE = SimulateQuestion(
     "llama3.1-8b", on="h100:1", plan="weights=fp8,compute=fp8,kv=fp8", requests="3000", engine="generic"
@@ -60,15 +61,15 @@ def test_what_can_be_served_is_confirmed_by_running(name: str) -> None:
     question = replace(ONE, **FLEETS[name])
     asked = read_question(question)
     report, _ = run_simulation(asked)
-    found, rate = report.capacity, asked.traffic.rate
+    found, rate = report.capacity, asked.job.traffic.rate
     assert "Overloaded" in report.advice
     assert found is not None
     assert found.requests_per_s is not None
     assert rate is not None
     assert found.runs <= 4
     for part in (0.95, 1.05):
-        source = faster(asked.traffic.source, part * found.requests_per_s / rate, asked.traffic.source.requests)
-        load = load_of(simulate(asked.fleet, source, asked.options), bool(question.autoscale))
+        source = faster(asked.job.source, part * found.requests_per_s / rate, asked.job.source.requests)
+        load = load_of(simulate(asked.job.fleet, source, asked.job.options), bool(question.autoscale))
         assert load is not None
         assert load.grows == (part > 1), part
     # the replicas that it asks for are what the rate takes at 85% of that, and no more
@@ -271,7 +272,7 @@ def holds(report: SimulateReport) -> bool:
 
 def changed(question: SimulateQuestion, monkeypatch: pytest.MonkeyPatch) -> tuple[SimulateReport, dict[str, Any]]:
     """A fleet that does not hold, and the change that it names; which holds where it is asked for."""
-    monkeypatch.setattr(capacity, "FEWEST", 1000)
+    monkeypatch.setattr(capacity, "MIN_REQUESTS", 1000)
     report = asked(question)
     assert not holds(report)
     assert report.capacity is not None

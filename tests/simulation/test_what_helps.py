@@ -9,10 +9,13 @@ import pytest
 
 import dragonscale as ds
 from dragonscale.commands.questions.simulate import SimulateQuestion
-from dragonscale.commands.simulate import capacity
 from dragonscale.commands.simulate.ask_simulate import run_simulation
 from dragonscale.commands.simulate.simulate_question import read_question
+from dragonscale.serving.engine.launch import LaunchLimits
 from dragonscale.simulation import ClosedLoop, Fixed, Fleet, LinearTimes, Pool, Scheduler, SimulationOptions, simulate
+from dragonscale.simulation.fleet_sizing import capacity
+from dragonscale.simulation.fleet_sizing.capacity import PoolSizes
+from dragonscale.simulation.fleet_sizing.fleet_job import NO_CHANGE, FleetChange
 
 
 def shown(places: float, cache: float) -> Any:
@@ -28,6 +31,7 @@ def fleet(prefills: int = 0, replicas: int = 2) -> Any:
     )
     return SimpleNamespace(
         fleet=pools,
+        limits=LaunchLimits(),
         targets={"tpot_s": 1.0},
         has_targets=True,
         deployment=SimpleNamespace(engine=SimpleNamespace(scheduling=scheduling)),
@@ -35,34 +39,48 @@ def fleet(prefills: int = 0, replicas: int = 2) -> Any:
 
 
 def test_more_places_are_tried_where_all_are_taken_and_the_cache_has_room() -> None:
-    assert list(capacity.settings(fleet(), shown(0.99, 0.2), {})) == [{"max_seqs": 16}, {"max_seqs": 32}]
-    assert list(capacity.settings(fleet(), shown(0.99, 0.9), {})) == []
-    assert list(capacity.settings(fleet(), shown(0.5, 0.2), {})) == []
+    assert list(capacity.helpful_settings(fleet(), shown(0.99, 0.2), {})) == [
+        FleetChange(max_seqs=16),
+        FleetChange(max_seqs=32),
+    ]
+    assert list(capacity.helpful_settings(fleet(), shown(0.99, 0.9), {})) == []
+    assert list(capacity.helpful_settings(fleet(), shown(0.5, 0.2), {})) == []
 
 
 def test_a_decode_pool_behind_a_short_prefill_pool_is_not_known_to_be_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two decode replicas keep up while prefill lets few requests through; with prefill mended they need four."""
     tried = list[tuple[int, int]]()
 
-    def sized(replicas: int, prefills: int) -> Any:
-        tried.append((replicas, prefills))
-        lacks = {1} if prefills < 3 else {0} if replicas < 4 else set()
+    def sized(sizes: PoolSizes) -> Any:
+        tried.append((sizes.replicas, sizes.prefills))
+        lacks = {1} if sizes.prefills < 3 else {0} if sizes.replicas < 4 else set()
         return SimpleNamespace(result=lacks, holds=not lacks, missed={}, good=not lacks)
 
     monkeypatch.setattr(capacity, "short_pools", lambda _asked, result, _grows, _missed: result)
     asked = fleet(prefills=1)
-    trials: Any = SimpleNamespace(asked=asked, rate=1.0, replicas=2, prefills=1, sized=sized)
-    sizes, _ = capacity._fewest(trials, SimpleNamespace(rate=1.0), {1})
-    assert sizes == (4, 3), tried
+    trials: Any = SimpleNamespace(job=asked, rate=1.0, replicas=2, prefills=1, sized=sized)
+    best: Any = SimpleNamespace(rate=1.0)
+    sizes, _ = capacity._fewest(trials, best, {1})
+    assert sizes == PoolSizes(4, 3), tried
 
 
 def test_smaller_budgets_are_tried_where_gaps_between_tokens_are_too_long() -> None:
     asked = fleet()
     asked.deployment.engine.scheduling.max_tokens = 8192
-    tried = [{"token_budget": 2048}, {"token_budget": 512}]
-    assert list(capacity.settings(asked, shown(0.5, 0.2), {"itl_s": 2.0})) == tried
+    tried = [FleetChange(token_budget=2048), FleetChange(token_budget=512)]
+    assert list(capacity.helpful_settings(asked, shown(0.5, 0.2), {"itl_s": 2.0})) == tried
     asked.deployment.engine.scheduling.max_tokens = 2048
-    assert list(capacity.settings(asked, shown(0.5, 0.2), {"itl_s": 2.0})) == tried[1:]
+    assert list(capacity.helpful_settings(asked, shown(0.5, 0.2), {"itl_s": 2.0})) == tried[1:]
+
+
+def test_a_budget_and_places_that_do_not_go_together_are_not_tried() -> None:
+    """Every sequence that decodes needs a token of an iteration, so `--max-seqs 1024` needs a budget of as many."""
+    asked = fleet()
+    asked.deployment.engine.scheduling.max_tokens = 8192
+    asked.limits = LaunchLimits(max_seqs=1024)
+    assert list(capacity.helpful_settings(asked, shown(0.5, 0.2), {"itl_s": 2.0})) == [FleetChange(token_budget=2048)]
+    asked.limits = LaunchLimits(token_budget=16)
+    assert list(capacity.helpful_settings(asked, shown(0.99, 0.2), {})) == [FleetChange(max_seqs=16)]
 
 
 def one_pool(replicas: int) -> Any:
@@ -81,17 +99,19 @@ def run(good: bool, missed: dict[str, float] | None = None) -> Any:
 def test_replicas_that_a_short_run_found_are_run_whole_and_grow_where_that_misses() -> None:
     tried = list[int]()
 
-    def confirm(change: dict[str, Any]) -> Any:
-        tried.append(change["replicas"])
-        return run(change["replicas"] >= 4, {"itl_s": 1.1} if change["replicas"] < 4 else {})
+    def confirm(change: FleetChange) -> Any:
+        assert change.replicas is not None
+        tried.append(change.replicas)
+        return run(change.replicas >= 4, {"itl_s": 1.1} if change.replicas < 4 else {})
 
-    trials: Any = SimpleNamespace(asked=one_pool(2), confirm=confirm)
-    sizes, confirmed, change = capacity.confirmed_sizes(trials, {"token_budget": 512}, (3, 0), run(True))
-    assert (sizes, change, tried) == ((4, 0), {"token_budget": 512, "replicas": 4}, [3, 4])
-    assert confirmed is not None
-    assert confirmed.good
+    trials: Any = SimpleNamespace(job=one_pool(2), confirm=confirm)
+    held = capacity.confirmed_sizes(trials, FleetChange(token_budget=512), PoolSizes(3), run(True))
+    assert held is not None
+    assert (held.sizes, held.change, tried) == (PoolSizes(4), FleetChange(token_budget=512, replicas=4), [3, 4])
+    assert held.confirmed is not None
+    assert held.confirmed.good
     trials.confirm = lambda _: run(False, {"itl_s": 1.1})
-    assert capacity.confirmed_sizes(trials, {}, (3, 0), run(True)) == (None, None, {})
+    assert capacity.confirmed_sizes(trials, NO_CHANGE, PoolSizes(3), run(True)) is None
 
 
 def test_the_command_of_a_change_is_run_as_it_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,30 +125,37 @@ def test_the_command_of_a_change_is_run_as_it_is_printed(monkeypatch: pytest.Mon
     monkeypatch.setattr(capacity, "simulate", simulated)
     question = SimulateQuestion("llama3-8b", on="h100:1", rate="2/s", requests="500", prompt="512", output="8")
     asked = read_question(question)
-    trials = capacity.Trials(asked, 1.0, None)
-    trials.confirm({"replicas": 2})
+    trials = capacity.Trials(asked.job, 1.0, None)
+    trials.confirm(FleetChange(replicas=2))
     printed = read_question(replace(question, replicas=2))
-    assert runs == [(500, printed.options.cooldown, 2)]
-    assert printed.options.cooldown > 0
+    assert runs == [(500, printed.job.options.cooldown, 2)]
+    assert printed.job.options.cooldown > 0
+
+
+def change_of(question: Any) -> FleetChange:
+    """The change that holds."""
+    held = capacity._what_holds(*question)
+    assert held is not None
+    return held.change
 
 
 def test_a_setting_that_helps_is_tried_with_more_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
     """A smaller token budget mends the gaps and lets too few prompts through: with two more replicas it holds; where it
     gains nothing, replicas alone are tried."""
-    own: Any = SimpleNamespace(asked=one_pool(2), rate=1.0, requests=9, runs=1)
-    trials: Any = SimpleNamespace(asked=one_pool(2), with_setting=lambda _: own, runs=0, replicas=2, prefills=0)
-    own.confirm = trials.confirm = lambda change: run("replicas" in change)
-    monkeypatch.setattr(capacity, "settings", lambda *_: [{"token_budget": 512}])
-    monkeypatch.setattr(capacity, "_most", lambda *_: (SimpleNamespace(rate=3.0), None))
-    monkeypatch.setattr(capacity, "_fewest", lambda trials, *_: ((4 if trials is own else 9, 0), run(True)))
+    own: Any = SimpleNamespace(job=one_pool(2), rate=1.0, requests=9, runs=1)
+    trials: Any = SimpleNamespace(job=one_pool(2), with_setting=lambda _: own, runs=0, replicas=2, prefills=0)
+    own.confirm = trials.confirm = lambda change: run(change.replicas is not None)
+    monkeypatch.setattr(capacity, "helpful_settings", lambda *_: [FleetChange(token_budget=512)])
+    monkeypatch.setattr(capacity, "_largest", lambda *_, **__: (SimpleNamespace(rate=3.0), None))
+    monkeypatch.setattr(capacity, "_fewest", lambda trials, *_: (PoolSizes(4 if trials is own else 9), run(True)))
     question: Any = trials, run(True), None, SimpleNamespace(grows=False), {"itl_s": 4.0}, {0}
     own.judge = lambda *_: run(False, {"ttft_s": 2.0})
-    assert capacity._what_holds(*question)[2] == {"token_budget": 512, "replicas": 4}
+    assert change_of(question) == FleetChange(token_budget=512, replicas=4)
     own.judge = lambda *_: run(False, {"itl_s": 3.9})
-    assert capacity._what_holds(*question)[2] == {"replicas": 9}
+    assert change_of(question) == FleetChange(replicas=9)
     own.judge = lambda *_: run(True)  # the same replicas, if the whole command holds too
     own.confirm = trials.confirm = lambda _: run(True)
-    assert capacity._what_holds(*question)[2] == {"token_budget": 512}
+    assert change_of(question) == FleetChange(token_budget=512)
 
 
 def test_a_request_is_good_that_meets_every_target() -> None:

@@ -15,7 +15,7 @@ from dragonscale.commands.train.train_records import TrainReport
 from dragonscale.listener import Listener
 from dragonscale.models.recompute_modules import is_modules
 from dragonscale.physics.hardware import Torus
-from dragonscale.training.cost.evaluation import Job, as_numbers, first, judge_one, problems, usual_jobs
+from dragonscale.training.cost.evaluation import Job, degrees_of, first, judge_one, problems, usual_jobs
 from dragonscale.training.plan.legality import family
 from dragonscale.training.plan.plan import AXES, Plan, short_plan
 from dragonscale.training.plan.simplicity import SAME, SHORT, points
@@ -97,7 +97,7 @@ def is_of_a_published_kind(answer: Answer) -> str:
 
     def asked(plan: Plan) -> float:
         return float(
-            needed_gains(replace(job, sequence=SHORT + 1), as_numbers([plan]), plan.zero, job_error(job), plan.dtype)[0]
+            needed_gains(replace(job, sequence=SHORT + 1), degrees_of([plan]), plan.zero, job_error(job), plan.dtype)[0]
         )
 
     if not asked(answer.plan):

@@ -6,6 +6,7 @@ import pytest
 
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import load_chip, parse_slice
+from dragonscale.physics.units import DAY
 from dragonscale.training.advice.assessment import assess
 from dragonscale.training.advice.best_plans import FULL, best_plans, passed_over, why_not_recommended
 from dragonscale.training.advice.better_chip import better_chip, nearest_rival
@@ -19,7 +20,7 @@ from dragonscale.training.advice.speedups import BATCH, MIN_GAIN, NO_RECOMPUTE, 
 from dragonscale.training.advice.training_job import TrainingJob
 from dragonscale.training.advice.ways_to_fit import missing_memory, ways_to_fit
 from dragonscale.training.cost.evaluation import first, judge_one, make_job
-from dragonscale.training.cost.goodput import DAY, Conditions
+from dragonscale.training.cost.goodput import Conditions
 from dragonscale.training.plan.plan_file import parse_plan
 from dragonscale.training.search.search import Candidate
 from dragonscale.training.search.space import parse_space

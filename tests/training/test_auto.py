@@ -15,22 +15,22 @@ from dragonscale.training.plan.legality import family, rules
 from dragonscale.training.plan.plan import Plan
 from dragonscale.training.plan.plan_file import parse_plan
 from dragonscale.training.plan.stack import change, stacks
-from dragonscale.training.search.bands import in_production
 from dragonscale.training.search.legal import trains_in
+from dragonscale.training.search.production_runs import in_production
 from dragonscale.training.search.search import Found
 from dragonscale.training.search.search_memory import Candidate
 from dragonscale.training.search.space import Space
 from dragonscale.training.search.stack_search import (
-    APART,
     FULL,
     ROOMY,
+    TIE_TOLERANCE,
     TIGHT,
     StackSearch,
     job_for,
     preferred,
     search_stacks,
 )
-from dragonscale.training.search.stack_search import _step as steps_of
+from dragonscale.training.search.stack_search import _outcome as steps_of
 
 
 def test_what_a_trainer_builds_with_its_vision_encoder_alone_is_not_called_unknown_to_it() -> None:
@@ -78,7 +78,7 @@ def test_what_people_run(on: str, model: str, expected: list[str]) -> None:
 
 
 def test_the_usual_stack_stands_until_another_is_clearly_faster() -> None:
-    near, far = 1 + APART / 2, 1 + APART * 2
+    near, far = 1 + TIE_TOLERANCE / 2, 1 + TIE_TOLERANCE * 2
     assert preferred([(0, near), (0, 1.0)], 0.01)[0] == 0
     assert preferred([(0, far), (0, 1.0)], 0.01)[0] == 1
     assert preferred([(0, near), (0, 1.0)], 0.0)[0] == 1  # without slack the fastest

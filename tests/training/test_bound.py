@@ -8,8 +8,8 @@ from dragonscale.commands.train.plans import plan_report
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.plan.ledger import Ledger
-from dragonscale.training.cost.bound import COMPUTE, MEMORY, line_resource, step_bound
 from dragonscale.training.cost.evaluation import Verdict, judge_one, make_job
+from dragonscale.training.cost.step_bound import COMPUTE, MEMORY, line_resource, step_bound
 from dragonscale.training.plan.plan_file import parse_plan
 
 H100 = parse_slice("h100:64").chip

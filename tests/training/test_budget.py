@@ -6,11 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dragonscale.models.scaling_laws import chinchilla_tokens, critical_batch, expected_loss
 from dragonscale.training.advice.budget import (
     batch_warning,
-    chinchilla_tokens,
-    critical_batch,
-    expected_loss,
     run_budget,
 )
 

@@ -15,7 +15,7 @@ from dragonscale.models.program import Section
 from dragonscale.plan.gradients import read_training
 from dragonscale.plan.rules import training_rules
 from dragonscale.training.cost.attention_lines import MERGED_BYTES, MERGED_PART
-from dragonscale.training.cost.passes import LayerRun, SectionSums, forward_pass
+from dragonscale.training.cost.overlap import LayerRun, SectionSums, forward_pass
 from dragonscale.training.plan.plan import Plan
 from dragonscale.training.plan.stack import change, load_stack
 from dragonscale.training.search.search import search
@@ -205,9 +205,9 @@ def test_documents_are_read_at_the_edge():
 def test_costs_are_the_same_for_one_plan_and_for_many():
     job = job_of("h100:64", DENSE, 512, 8192)
     plans = [split(job, context, "ring") for context in (2, 4, 8)]
-    from dragonscale.training.cost.evaluation import as_numbers, judge
+    from dragonscale.training.cost.evaluation import degrees_of, judge
 
-    together = numpy.ravel(judge(job, plans[0], as_numbers(plans)).seconds)
+    together = numpy.ravel(judge(job, plans[0], degrees_of(plans)).seconds)
     assert together.tolist() == pytest.approx([seconds(judged(plan, job)) for plan in plans])
 
 

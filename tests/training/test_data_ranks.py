@@ -12,7 +12,7 @@ from dragonscale.training.cost.evaluation import Verdict, first, judge_one, make
 from dragonscale.training.plan.plan import Plan, short_plan
 from dragonscale.training.plan.plan_file import TrainingFile, given_settings, parse_plan, save_training_file
 from dragonscale.training.plan.stack import stacks
-from dragonscale.training.search.legal import read_ranks
+from dragonscale.training.search.data_ranks import read_ranks
 
 
 def asked(plan: str, stack: str = "megatron") -> TrainRequest:

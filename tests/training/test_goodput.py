@@ -15,12 +15,15 @@ import dragonscale as ds
 from dragonscale.errors import Infeasible, InputError
 from dragonscale.faces.cli import main
 from dragonscale.models import load_model
-from dragonscale.physics.hardware import parse_slice
+from dragonscale.physics.hardware import chip_names, load_chip, parse_slice
+from dragonscale.physics.hardware import failures as chip_failures
+from dragonscale.physics.hardware.failures import failure_rates
+from dragonscale.physics.units import DAY
 from dragonscale.tables import beside
 from dragonscale.training.advice.inverse import finished_s, run_seconds
 from dragonscale.training.cost import goodput as failures
 from dragonscale.training.cost.evaluation import make_job
-from dragonscale.training.cost.goodput import DAY, Conditions, best_interval, enough_hosts, goodput, run_goodput
+from dragonscale.training.cost.goodput import Conditions, best_interval, enough_hosts, goodput, run_goodput
 from dragonscale.training.plan.plan import Plan
 from dragonscale.training.search.search_memory import Candidate
 from tools import list_goodput
@@ -138,11 +141,23 @@ def test_nine_runs_in_ten_by_chance_and_by_clusters() -> None:
 
 
 def test_the_spread_is_that_of_published_rates() -> None:
-    table = beside(failures.__file__, "failures.toml")
-    logs = [math.log(rate) for rate in table["rates"].values()]
-    assert table["times"]["spread"]["value"] == pytest.approx(statistics.stdev(logs), abs=0.005)
-    named = [one["source"] for one in (*table["families"].values(), *table["times"].values())]
-    assert set(named) <= set(table["sources"])
+    table = beside(chip_failures.__file__, "failures.toml")
+    logs = [math.log(rate) for rate in table["clusters"]["per_1000_host_days"].values()]
+    assert table["clusters"]["log_spread"] == pytest.approx(statistics.stdev(logs), abs=0.005)
+
+
+def test_failures_and_recoveries_name_their_sources() -> None:
+    rates = beside(chip_failures.__file__, "failures.toml")
+    assert {family["source"] for family in rates["families"].values()} <= set(rates["sources"])
+    recovery = beside(failures.__file__, "recovery.toml")
+    assert {time["source"] for time in recovery["times"].values()} <= set(recovery["sources"])
+
+
+def test_chips_without_published_failures_are_listed() -> None:
+    """A new chip is added to a family of `failures.toml` or, on purpose, to this list."""
+    stand_ins = {"ada", "apple", "cdna3", "cdna4", "gaudi3", "trainium2", "trainium3", "turing", "volta"}
+    uncounted = [chip for chip in map(load_chip, chip_names()) if "no counts of" in failure_rates(chip).source]
+    assert {chip.architecture for chip in uncounted} == stand_ins
 
 
 def test_published_runs_are_in_the_docs_as_the_planner_has_them() -> None:

@@ -6,7 +6,7 @@ import numpy
 import pytest
 
 from dragonscale.models import simple
-from dragonscale.training.cost.evaluation import as_numbers, first, judge, judge_one
+from dragonscale.training.cost.evaluation import degrees_of, first, judge, judge_one
 from dragonscale.training.plan.plan import Plan
 from dragonscale.training.plan.plan_file import parse_plan
 from dragonscale.training.plan.stack import change
@@ -94,7 +94,7 @@ def test_a_plan_alone_is_the_same_in_a_batch():
         for micro in (1, 2)
     ]
     job = job_of()
-    together = judge(job, words, as_numbers(plans))
+    together = judge(job, words, degrees_of(plans))
     for place, plan in enumerate(plans):
         alone = judge_one(job, plan)
         for name in ("seconds", "lower", "upper", "hbm_bytes"):

@@ -4,7 +4,7 @@ import pytest
 
 from dragonscale.training.cost.evaluation import judge_one
 from dragonscale.training.cost.muon import ITERATIONS
-from dragonscale.training.plan.optimizers import matrices
+from dragonscale.training.plan.optimizers import muon_weights
 from dragonscale.training.plan.plan_file import parse_plan
 from dragonscale.training.search.search import search
 from dragonscale.training.search.space import parse_space
@@ -37,8 +37,8 @@ def test_one_chip_orthogonalizes_every_matrix_of_every_layer():
     muon = judged("data=64,zero=0", optimizer="muon")
     section = next(one for one in DENSE.program().sections if "block" in one.name)
     wanted = 0.0
-    for _, rows, columns in matrices(section):
-        m, n = sorted((_size(section, rows), _size(section, columns)))
+    for weight in muon_weights(section):
+        m, n = sorted((_size(section, weight.rows), _size(section, weight.columns)))
         wanted += DENSE.n_layers * ITERATIONS * (4 * m**2 * n + 2 * m**3)
     assert sum(line.total("flops") for line in muon_lines(muon, "matmul")) == pytest.approx(wanted)
     assert not muon_lines(muon, "all_to_all")  # whole matrices are there
@@ -57,7 +57,7 @@ def test_chips_that_split_a_matrix_share_the_work_and_send_it_both_ways():
     assert flops[1] == pytest.approx(flops[0] / 8)
     sent = sum(line.total("wire_bytes") for line in muon_lines(apart, "all_to_all"))
     section = next(one for one in DENSE.program().sections if "block" in one.name)
-    elements = DENSE.n_layers * sum(_size(section, (*rows, *columns)) for _, rows, columns in matrices(section))
+    elements = DENSE.n_layers * sum(_size(section, (*weight.rows, *weight.columns)) for weight in muon_weights(section))
     assert sent == pytest.approx(
         2 * 2 * elements / 8 * 7 / 8
     )  # there and back, bf16, this chip's share, 7 of 8 pieces away
@@ -67,16 +67,16 @@ def test_no_chip_does_less_than_one_whole_matrix():
     few = judged("fsdp=64,tensor=1", job_of(where="h100:64", batch=64), optimizer="muon")
     flops = sum(line.total("flops") for line in muon_lines(few, "matmul"))
     section = next(one for one in DENSE.program().sections if "block" in one.name)
-    sizes = [sorted((_size(section, rows), _size(section, columns))) for _, rows, columns in matrices(section)]
+    sizes = [sorted((_size(section, weight.rows), _size(section, weight.columns))) for weight in muon_weights(section)]
     assert flops >= ITERATIONS * max(4 * m**2 * n + 2 * m**3 for m, n in sizes) * (1 - 1e-9)
 
 
 def test_embedding_head_and_vectors_are_adams():
-    names = {array.name for section in SPARSE.program().sections for array, _, _ in matrices(section)}
+    names = {weight.array.name for section in SPARSE.program().sections for weight in muon_weights(section)}
     assert {"Wq", "Wo"} <= names
     assert not any(name.startswith("w") for name in names)
-    assert not list(matrices(SPARSE.program().sections[0]))
-    assert not list(matrices(SPARSE.program().sections[-1]))
+    assert not list(muon_weights(SPARSE.program().sections[0]))
+    assert not list(muon_weights(SPARSE.program().sections[-1]))
 
 
 @pytest.mark.parametrize("model", [DENSE, SPARSE], ids=["dense", "sparse"])

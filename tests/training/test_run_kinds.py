@@ -107,7 +107,7 @@ def test_context_at_short_sequences_must_gain_the_error_where_none_is_published(
 
 def test_a_stack_of_which_nothing_is_published_has_no_rare_plans() -> None:
     here = job("h100:64", "dragonscale")
-    assert numpy.isinf(published_limits(kind_of(here))[0]).all()
+    assert numpy.isinf(published_limits(kind_of(here)).chips).all()
     assert gain(here, "fsdp16 tp4 z3") == gain(here, "pp32 fsdp2 z1") == 0
     assert gain(here, "fsdp32 cp2 z3", 0.2) == 0.2
     assert gain(job("h100:512", "generic"), "fsdp512 z3") == 0  # llm-foundry's

@@ -9,7 +9,13 @@ from dataclasses import dataclass
 
 import pytest
 
-from dragonscale.training.plan.stages import bubble, chunk_sizes, held_last, held_microbatches, stage_layers
+from dragonscale.training.plan.stages import (
+    bubble,
+    chunk_sizes,
+    held_microbatches,
+    held_microbatches_last,
+    stage_layers,
+)
 from tests.training.plans import DENSE, held, job_of, judged
 
 
@@ -134,7 +140,7 @@ def test_bubbles_and_held_microbatches_are_those_of_the_order_played_out(
     waits = bubble(schedule, pipe, virtual, forward, backward, 0.5 * backward)
     assert played.seconds - many * (forward + backward) == pytest.approx(waits)
     assert played.most[0] / virtual == pytest.approx(held_microbatches(schedule, pipe, virtual, many))
-    last = min(held_last(schedule, pipe, virtual), many)
+    last = min(held_microbatches_last(schedule, pipe, virtual), many)
     # The last rank of an interleaved pipeline has its other chunks' microbatches too: at least one whole one, never
     # more than the first.
     assert last <= played.most[-1] / virtual <= played.most[0] / virtual
@@ -147,7 +153,7 @@ def test_bubbles_and_held_microbatches_are_those_of_the_order_played_out(
 def test_a_pipeline_that_puts_off_weights_waits_less_and_holds_as_much(pipe: int, many: int, weights: float) -> None:
     played = play("zb-h1", pipe, 1, many, 1.0, 1.0 + weights, weights)
     assert played.seconds - (2 + weights) * many == pytest.approx(bubble("zb-h1", pipe, 1, 1.0, 1.0 + weights, weights))
-    assert set(played.most) == {held_microbatches("zb-h1", pipe, 1, many)} == {held_last("zb-h1", pipe, 1)}
+    assert set(played.most) == {held_microbatches("zb-h1", pipe, 1, many)} == {held_microbatches_last("zb-h1", pipe, 1)}
 
 
 def test_what_is_left_over_goes_to_the_first_chunks_and_among_ends_behind_the_embedding() -> None:

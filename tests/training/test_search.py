@@ -8,7 +8,7 @@ import pytest
 
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import Slice, parse_slice
-from dragonscale.training.cost.evaluation import NUMBERS, Job, as_numbers, first, judge, judge_one, make_job, problems
+from dragonscale.training.cost.evaluation import DEGREES, Job, degrees_of, first, judge, judge_one, make_job, problems
 from dragonscale.training.plan.plan import AXES, POLICIES, Plan
 from dragonscale.training.plan.plan_file import parse_plan
 from dragonscale.training.plan.stages import layout_for
@@ -94,7 +94,7 @@ def test_the_front_is_that_of_all_plans(small: Job) -> None:
         key=lambda p: (p.remat, p.zero, p.schedule, p.context_by, p.layout),
     ):
         plans = list(group)
-        verdict = judge(small, plans[0], as_numbers(plans))
+        verdict = judge(small, plans[0], degrees_of(plans))
         held = numpy.broadcast_to(verdict.hbm_bytes, len(plans))
         for plan, seconds, size in zip(plans, verdict.seconds, held, strict=True):
             if size <= small.slice.chip.hbm.capacity:
@@ -139,7 +139,7 @@ def test_a_plan_alone_is_the_same_in_a_million(model: str, on: str, batch: int, 
             for place in chance.integers(0, len(chosen), 3):
                 line = int(chance.integers(0, len(POLICIES)))
                 plan = replace(words, remat=POLICIES[line])
-                plan = replace(plan, **{name: int(chosen.numbers[name][place]) for name in NUMBERS})
+                plan = replace(plan, **{name: int(chosen.numbers[name][place]) for name in DEGREES})
                 alone = judge_one(job, plan)
                 assert judged.seconds[line][place] == pytest.approx(first(alone.seconds), rel=1e-9)
                 held = numpy.broadcast_to(judged.hbm_bytes[line], len(chosen))[place]

@@ -35,9 +35,9 @@ OTHERS = {
 @pytest.mark.parametrize("name", OTHERS)
 def test_a_plan_after_another_is_judged_as_it_is_alone(name):
     other, plan = OTHERS[name]
-    kept._LAST.clear()
+    kept._CACHE.clear()
     alone = judge_one(other, plan)
-    kept._LAST.clear()
+    kept._CACHE.clear()
     judge_one(job(), PLAN)
     after = judge_one(other, plan)
     assert after.ledger.lines == alone.ledger.lines
@@ -45,7 +45,7 @@ def test_a_plan_after_another_is_judged_as_it_is_alone(name):
 
 
 def test_sections_are_worked_out_once_along_a_batch(monkeypatch):
-    kept._LAST.clear()
+    kept._CACHE.clear()
     worked, own = [], kept.section_costs
     monkeypatch.setattr(kept, "section_costs", lambda *given: worked.append(1) or own(*given))
     for batch in (8, 64, 512):

@@ -12,8 +12,8 @@ from dragonscale.training.plan.stack import change, load_stack, stacks
 from dragonscale.training.plan.stages import (
     bubble,
     chunk_sizes,
-    held_last,
     held_microbatches,
+    held_microbatches_last,
     layout_problem,
     stage_layers,
 )
@@ -248,8 +248,8 @@ def test_bubbles_are_the_published_ones(schedule, waits):
 
 def test_split_backward_passes_hold_as_much_on_the_last_rank():
     for schedule in ("zb-h1", "zbv", "dualpipe", "dualpipev"):
-        assert held_last(schedule, 8, 1) == held_microbatches(schedule, 8, 1, 64) >= 8
-    assert held_last("1f1b", 8, 1) == 1
+        assert held_microbatches_last(schedule, 8, 1) == held_microbatches(schedule, 8, 1, 64) >= 8
+    assert held_microbatches_last("1f1b", 8, 1) == 1
 
 
 @pytest.mark.parametrize("schedule", ["1f1b", "interleaved", "zb-h1", "zbv", "dualpipe", "dualpipev"])

@@ -9,10 +9,9 @@ from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.physics.sharding.placement import lay_wires
 from dragonscale.training.cost.evaluation import judge_one, make_job, make_setting
-from dragonscale.training.memory.memory import saved_bytes, section_bytes
+from dragonscale.training.memory.section_memory import saved_tensor_bytes, section_memory
 from dragonscale.training.plan.plan import AXES
 from dragonscale.training.plan.plan_file import parse_plan
-from dragonscale.training.plan.setting import pass_sizes
 
 
 def kept(stack: str, plan: str, tokens: int = 8192) -> dict[str, float]:
@@ -22,8 +21,7 @@ def kept(stack: str, plan: str, tokens: int = 8192) -> dict[str, float]:
     setting = make_setting(job, words, True, {})
     mesh = lay_wires({name: getattr(words, name) for name in AXES}, job.slice, AXES).mesh
     block = next(section for section in setting.sections if section.name == "block")
-    sizes = pass_sizes(setting, block, 1, mesh)
-    found = saved_bytes(block, sizes, mesh, words, setting.rules(block), setting.stack)
+    found = saved_tensor_bytes(setting.local(block, 1, mesh), words)
     return {name: size / tokens for name, size in found if size}
 
 
@@ -71,5 +69,5 @@ def test_gradients_on_their_way_have_a_copy_where_they_are_widened(scattered: fl
     setting = dataclasses.replace(setting, stack=msgspec.structs.replace(setting.stack, state=state))
     mesh = lay_wires({name: getattr(plan, name) for name in AXES}, job.slice, AXES).mesh
     block = next(section for section in setting.sections if section.name == "block")
-    layer = section_bytes(setting, block, 1, mesh)
-    assert layer.reducing == pytest.approx(layer.shards * layer.used * in_flight)
+    layer = section_memory(setting, block, 1, mesh)
+    assert layer.reducing == pytest.approx(layer.sharded * layer.used * in_flight)

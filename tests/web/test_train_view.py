@@ -11,7 +11,8 @@ import pytest
 from dragonscale.commands.compare.sides import DOLLARS, training_side
 from dragonscale.faces.cli.mcp.tools import tools
 from dragonscale.listener import Listener
-from dragonscale.training.cost.formulas import crossings, formula_verdict
+from dragonscale.training.cost.formulas import formula_verdict
+from dragonscale.training.cost.wire_crossings import crossings
 from dragonscale.web.answers import answer
 from dragonscale.web.page_request import KEPT, PageRequest
 from dragonscale.web.views.train_curves import nearby

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from dragonscale.blocks.charts import Chart, LineSeries, line_chart
 from dragonscale.blocks.charts.axes import log_axis, zero_axis
 from dragonscale.errors import Infeasible
-from dragonscale.training.cost.goodput import DAY, checkpoint_interval, goodput
+from dragonscale.physics.units import DAY
+from dragonscale.training.cost.goodput import checkpoint_interval, goodput
 
 GPUS = tuple(1024 * 2**power for power in range(8))
 RATE = 3.8e-3 / DAY

@@ -12,7 +12,7 @@ from dragonscale.blocks.charts.axes import (
 from dragonscale.blocks.charts.chart import framed, together
 from dragonscale.blocks.charts.theme import SMALL
 from dragonscale.course.closed_forms.rules_of_thumb import stage_utilisation
-from dragonscale.training.plan.pipeline_order import held, timeline
+from dragonscale.training.plan.pipeline_order import max_in_flight, timeline
 
 TICK, ROW = 19.0, 24.0
 """Pixels of a tick and of a rank."""
@@ -43,7 +43,7 @@ def _schedule(schedule: str, pipe: int, virtual: int, microbatches: int) -> Char
             here.texts(names, color="@muted", fontSize=SMALL),
         ]
     )
-    kept = held(ticks, 0) / virtual
+    kept = max_in_flight(ticks, 0) / virtual
     told = f"{len(ticks) / virtual:g} ticks; the first rank holds {kept:g} microbatches at most"
     return framed(f"{NAMES[schedule]}: {told}", view)
 

@@ -12,13 +12,13 @@ from dragonscale.commands.chips_wiring import achievable, host_text, node_switch
 from dragonscale.commands.record import Record, shared
 from dragonscale.errors import InputError, unknown
 from dragonscale.physics.hardware import Chip, Slice, Torus, Tree, axis_diameter, chip_names, eccentricity, load_chip
+from dragonscale.physics.hardware.failures import failure_rate, failure_rates
 from dragonscale.physics.hardware.fat_tree import FatTree, fat_tree, node_tier, switch_for
 from dragonscale.physics.hardware.parts import PARTS, alus, cores, matrix_units, structural_peak
 from dragonscale.physics.hardware.price_book import Offer, price_book
 from dragonscale.physics.hardware.prices import price_text
 from dragonscale.physics.hardware.slices import AXIS_NAMES
 from dragonscale.physics.units import render
-from dragonscale.training.cost.goodput import failure_rate, family_of
 
 CHIP_CHARTS = ("roofs", "flops", "hbm", "bandwidth")
 
@@ -293,7 +293,7 @@ def slice_report(piece: Slice) -> SliceReport:
         farthest_hops=eccentricity(piece) if isinstance(chip.network, Torus) else None,
         wiring=[*node_switches(chip), *(switch_text(switch_for(chip), "above the nodes") if tree else ())],
         mtbf_s=1 / failure_rate(piece),
-        mtbf_source=family_of(piece)["name"],
+        mtbf_source=failure_rates(piece.chip).source,
     )
 
 

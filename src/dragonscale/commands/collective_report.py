@@ -18,14 +18,14 @@ from dragonscale.physics.collectives import Group, Rings, Seconds, Stacked, Swit
 from dragonscale.physics.collectives.cost import KINDS, Options, bus_bandwidth, collective_time, ragged_fill, sent_bytes
 from dragonscale.physics.collectives.profile import expected_by, expected_time
 from dragonscale.physics.collectives.profile_file import profile_for
-from dragonscale.physics.collectives.tiers import switch_traffic, tier_seconds
-from dragonscale.physics.collectives.transfer import (
+from dragonscale.physics.collectives.ring_steps import (
     all_to_all_piece,
     all_to_all_sends,
     hop_bytes,
     hop_seconds,
     ring_hops,
 )
+from dragonscale.physics.collectives.tiers import switch_traffic, tier_seconds
 from dragonscale.physics.hardware import Chip, Slice, Torus, disjoint_paths, eccentricity, hops, links_of
 from dragonscale.physics.sharding.mesh import Mesh, make_mesh, natural_mesh
 from dragonscale.physics.units import render

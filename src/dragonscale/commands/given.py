@@ -15,12 +15,12 @@ from dragonscale.listener import Listener
 from dragonscale.models import load_model
 from dragonscale.models.assumed import read_asked
 from dragonscale.models.catalogue import is_preset
+from dragonscale.models.scaling_laws import chinchilla_tokens
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip, Slice, parse_target
 from dragonscale.physics.hardware.slices import slice_note
 from dragonscale.physics.sharding.mesh import Mesh, make_mesh, natural_mesh, parse_mesh
 from dragonscale.physics.units import parse, parse_count
-from dragonscale.training.advice.budget import chinchilla_tokens
 
 
 def target_of(on: Any, listener: Listener | None = None) -> tuple[Chip, Slice | None]:

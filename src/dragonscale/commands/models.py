@@ -35,7 +35,7 @@ from dragonscale.models.count import cache_bytes
 from dragonscale.models.flops import Workload, forward_flops, training_flops
 from dragonscale.models.transformer import Transformer, count_parameters, kv_bytes_per_token
 from dragonscale.physics.hardware import dtype_bytes
-from dragonscale.physics.rooflines.counts import model_flops
+from dragonscale.physics.rooflines.model_flops import model_flops
 from dragonscale.physics.units import render
 
 CHARTS = ("parameters", "flops")

@@ -11,8 +11,8 @@ from dragonscale.physics.hardware import Chip
 from dragonscale.physics.notation import Einsum, parse_einsum
 from dragonscale.physics.numbers import Number
 from dragonscale.physics.rooflines import Cost, Roofline, crossovers, rates_of, roofline, solve_equal, symbol
-from dragonscale.physics.rooflines.counts import GivenCounts
-from dragonscale.physics.rooflines.expression import Operation, parse_operation
+from dragonscale.physics.rooflines.given_counts import GivenCounts
+from dragonscale.physics.rooflines.operation import Operation, parse_operation
 from dragonscale.physics.units import render
 
 NAMES = {"matrix": "compute", "vector": "vector unit"}

@@ -38,7 +38,8 @@ from dragonscale.serving.engine.engine import Engine, adjust, load_engine, split
 from dragonscale.serving.engine.launch import engine_on
 from dragonscale.serving.iteration.capacity import capacity
 from dragonscale.serving.iteration.deployment import Deployment
-from dragonscale.serving.iteration.table import Piece, StepTable, StepTimes
+from dragonscale.serving.iteration.step_table import StepTable
+from dragonscale.serving.iteration.step_times import PromptChunk, StepTimes
 from dragonscale.simulation import ClosedLoop, Fixed, Fleet, Pool, SimulationOptions, Uniform, simulate
 from dragonscale.simulation.deployed import scheduler_of
 
@@ -51,9 +52,9 @@ class Reused:
     table: StepTable
     part: float = 0.0
 
-    def step(self, decodes: int, cached: float, pieces: Sequence[Piece] = (), queries: int = 1) -> float:
+    def step(self, decodes: int, cached: float, chunks: Sequence[PromptChunk] = (), queries: int = 1) -> float:
         """One iteration, with the found part of its prompts in the past."""
-        fewer = [(max(round(new * (1 - self.part)), 1), past + round(new * self.part)) for new, past in pieces]
+        fewer = [(max(round(new * (1 - self.part)), 1), past + round(new * self.part)) for new, past in chunks]
         return self.table.step(decodes, cached, fewer, queries)
 
     def run(self, decodes: int, cached: float, steps: int, queries: int = 1) -> float:
@@ -91,13 +92,13 @@ class Drafted(Reused):
         """
         return sum(self.acceptance**place for place in range(self.drafts + 1))
 
-    def step(self, decodes: int, cached: float, pieces: Sequence[Piece] = (), queries: int = 1) -> float:
+    def step(self, decodes: int, cached: float, chunks: Sequence[PromptChunk] = (), queries: int = 1) -> float:
         """One iteration that guesses and verifies."""
         del queries
         if not decodes:
-            return self.table.step(0, 0.0, pieces)
+            return self.table.step(0, 0.0, chunks)
         guessing = self.table.draft(decodes, cached, self.drafts)
-        return self.table.step(decodes, cached, pieces, self.drafts + 1) + guessing
+        return self.table.step(decodes, cached, chunks, self.drafts + 1) + guessing
 
     def run(self, decodes: int, cached: float, steps: int, queries: int = 1) -> float:
         """`steps` iterations one after the other, at their mean cache."""

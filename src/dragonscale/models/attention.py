@@ -16,7 +16,7 @@ from typing import Literal
 from dragonscale.errors import InputError
 from dragonscale.models.component import Component, Written
 from dragonscale.models.program import Op, Section
-from dragonscale.physics.kernels.attention import BLOCK
+from dragonscale.physics.kernels.score_blocks import QUERY_BLOCK
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class IndexedAttention(Component):
 
 
 LARGEST_HEAD, WIDE_HEAD = 128, 256
-ATTENTION_BLOCK = BLOCK
+ATTENTION_BLOCK = QUERY_BLOCK
 
 
 def takes_flash(key: int, value: int, soft_cap: bool, sinks: bool, chunk: bool, wide: bool = False) -> bool:

@@ -1,9 +1,9 @@
-"""A number that remembers its formula.
+"""A number together with the formula that it was computed by.
 
-Cost code decides as it goes: which tier of switches binds, whether heads are shared, what fits into a node. A bare
-symbol cannot decide; a `Formula` can, because it has a value too. It takes part in `+ - * /`, keeps the SymPy
-expression of what was done, and answers every comparison by its value. So the very functions that give a plan's numbers
-give their formulas, with the branches that this plan takes.
+Cost code has branches: which tier of switches binds, whether heads are shared, what fits into a node. A bare symbol
+cannot decide them; a `Formula` can, because it has a value too. It supports `+ - * /`, builds up the SymPy expression
+of what was computed, and compares by its value. So the same functions that compute a plan's numbers give their
+formulas, with the branches that this plan takes.
 
 >>> batch, width = Formula.named("B", 4096), Formula.named("D", 8192)
 >>> seconds = 2 * batch * width / max(batch, 240)
@@ -16,31 +16,35 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-MOST_PARTS = 64
+MAX_DENOMINATOR = 64
 """Fractions with larger denominators are written as decimals."""
 
 
 def _arithmetic(operation: Callable[[Any, Any], Any], swapped: bool = False) -> Callable[..., Any]:
-    def done(self: Any, other: Any) -> Any:
+    """A method that applies an operator to the values and to the expressions; `swapped` for `__radd__` and the like."""
+
+    def method(self: Any, other: Any) -> Any:
         try:
-            value, expr = _both(other)
+            value, expr = float(other), expression(other)
         except (TypeError, ValueError):
             return NotImplemented
         if swapped:
             return Formula(operation(value, self.value), operation(expr, self.expr))
         return Formula(operation(self.value, value), operation(self.expr, expr))
 
-    return done
+    return method
 
 
 def _comparison(operation: Callable[[Any, Any], bool]) -> Callable[..., Any]:
-    def asked(self: Any, other: Any) -> Any:
+    """A method that compares by value."""
+
+    def method(self: Any, other: Any) -> Any:
         try:
             return operation(self.value, float(other))
         except (TypeError, ValueError):
             return NotImplemented
 
-    return asked
+    return method
 
 
 class Formula:
@@ -99,11 +103,12 @@ class Formula:
         return self._rounded(math.floor(self.value), "floor")
 
     def _rounded(self, value: int, name: str) -> "Formula":
-        """What is whole already stays as it is: sizes that divide need no rounding in a formula."""
+        """This number rounded; one that is whole already stays as it is, without a rounding in its formula."""
         import sympy
 
-        whole = math.isclose(value, self.value, rel_tol=1e-12)
-        return self if whole else Formula(value, getattr(sympy, name)(self.expr))
+        if math.isclose(value, self.value, rel_tol=1e-12):
+            return self
+        return Formula(value, getattr(sympy, name)(self.expr))
 
     def log2(self) -> "Formula":
         import sympy
@@ -119,21 +124,23 @@ class Formula:
         return Formula(math.exp(self.value), sympy.exp(self.expr))
 
 
-def _both(value: Any) -> tuple[float, Any]:
-    return (value.value, value.expr) if isinstance(value, Formula) else (float(value), written(value))
-
-
 def written(value: Any) -> Any:
     """A plain number in a formula: whole and simple fractions exactly, others as decimals."""
     import sympy
 
     number = float(value)
-    if number == int(number) if math.isfinite(number) else False:
-        return sympy.Integer(int(number))
-    top, bottom = number.as_integer_ratio() if math.isfinite(number) else (0, MOST_PARTS + 1)
-    return sympy.Rational(top, bottom) if bottom <= MOST_PARTS else sympy.Float(number)
+    if not math.isfinite(number):
+        return sympy.Float(number)
+    numerator, denominator = number.as_integer_ratio()
+    if denominator == 1:
+        return sympy.Integer(numerator)
+    if denominator <= MAX_DENOMINATOR:
+        return sympy.Rational(numerator, denominator)
+    return sympy.Float(number)
 
 
 def expression(number: Any) -> Any:
-    """A number's formula: its own, or itself written down."""
-    return number.expr if isinstance(number, Formula) else written(number)
+    """The formula of a number, or the plain number as a constant of one."""
+    if isinstance(number, Formula):
+        return number.expr
+    return written(number)

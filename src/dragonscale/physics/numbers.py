@@ -1,7 +1,7 @@
-"""One set of formulas, three kinds of number.
+"""Arithmetic on three kinds of number: floats, NumPy arrays and SymPy symbols.
 
-Cost code is written once with `+ - * /` and the functions of this module. Given floats it answers for one plan; given
-NumPy arrays, for a whole space of plans in one call; given SymPy symbols, with a formula a person can read,
+Cost code is written once with `+ - * /` and the functions of this module. Given floats it returns the cost of one plan;
+given NumPy arrays, of a whole space of plans in one call; given SymPy symbols, a formula that a person can read,
 differentiate and solve. Neither NumPy nor SymPy is imported here until a value of theirs arrives.
 
 >>> maximum(2, 3.0)
@@ -21,18 +21,19 @@ from typing import Any, TypeAlias
 
 Number: TypeAlias = Any
 """A float, a NumPy array, a SymPy expression, or a value with its formula (`dragonscale.physics.formula`): whatever
-supports `+
-- * /`."""
+supports the operators `+ - * /`."""
 
 
 @functools.lru_cache(maxsize=256)
 def _module(kind: type) -> Any:
-    """The module that computes with values of a class: sympy, numpy or None for plain floats. A class of theirs exists
-    only once they are imported, so what is found stays true; a plan asks ten thousand times."""
+    """The module that computes with values of a class: sympy, numpy or None for plain floats."""
+    # A class of these modules exists only once they are imported, so the answer for a class never changes.
     numpy, sympy = sys.modules.get("numpy"), sys.modules.get("sympy")
     if numpy is not None and issubclass(kind, numpy.ndarray):
         return numpy
-    return sympy if sympy is not None and issubclass(kind, sympy.Basic) else None
+    if sympy is not None and issubclass(kind, sympy.Basic):
+        return sympy
+    return None
 
 
 def is_symbolic(value: Number) -> bool:
@@ -80,21 +81,29 @@ def ceil(value: Number) -> Number:
     domain = _domain((value,))
     if domain is None:
         return math.ceil(value)
-    return domain.ceiling(value) if domain.__name__ == "sympy" else domain.ceil(value)
+    if domain.__name__ == "sympy":
+        return domain.ceiling(value)
+    return domain.ceil(value)
 
 
 def floor(value: Number) -> Number:
     """The value rounded down to a whole number."""
     domain = _domain((value,))
-    return math.floor(value) if domain is None else domain.floor(value)
+    if domain is None:
+        return math.floor(value)
+    return domain.floor(value)
 
 
 def _function(name: str, value: Number) -> Number:
-    """A function of this name: the module's that computes with the value, the value's own, or that of plain floats."""
+    """A function by name, of NumPy, SymPy, the value's class (`Formula` has methods) or the standard library."""
     domain = _domain((value,))
     if domain is None:
-        return getattr(value, name)() if hasattr(value, name) else getattr(math, name)(value)
-    return domain.log(value, 2) if name == "log2" and domain.__name__ == "sympy" else getattr(domain, name)(value)
+        if hasattr(value, name):
+            return getattr(value, name)()
+        return getattr(math, name)(value)
+    if name == "log2" and domain.__name__ == "sympy":
+        return domain.log(value, 2)
+    return getattr(domain, name)(value)
 
 
 def sqrt(value: Number) -> Number:
@@ -136,21 +145,21 @@ def ceil_to(value: Number, multiple: Number) -> Number:
 
 
 def product(values: Any) -> Number:
-    """The product of the values, of whatever kind; 1 of none."""
-    found = iter(values)
-    result: Number = next(found, 1)
-    for value in found:
-        result = result * value
+    """The product of the values, of whatever kind; 1 without any."""
+    factors = iter(values)
+    result: Number = next(factors, 1)
+    for factor in factors:
+        result = result * factor
     return result
 
 
 def widened(value: Number) -> Number:
-    """An array of integers as floats, so that products of large sizes cannot overflow; other values as they are."""
+    """An array of integers as floats, so that products of large sizes cannot overflow; other values unchanged."""
     if is_array(value) and value.dtype.kind in "iu":
         return value.astype(float)
     return value
 
 
 def alone(values: dict[str, Number]) -> dict[str, Number]:
-    """Arrays of one number as the numbers, which the same formulas take in half the time."""
+    """Arrays of one number as plain numbers, with which the same formulas take half the time."""
     return {name: value.item() if is_array(value) else value for name, value in values.items()}

@@ -23,7 +23,7 @@ from functools import cached_property
 
 from dragonscale.models.program import Op, Section
 from dragonscale.physics.notation import Array
-from dragonscale.physics.sharding.layout import MatmulDims, matmul_dims
+from dragonscale.physics.sharding.matmul_dims import MatmulDims, matmul_dims
 from dragonscale.physics.sharding.mesh import Mesh
 from dragonscale.physics.sharding.reshard import reshard
 from dragonscale.physics.sharding.reshard_step import Step

@@ -17,7 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from dragonscale.physics.collectives.transfer import shard_held as shard_held
+from dragonscale.physics.collectives.ring_steps import shard_held as shard_held
 
 LEFT, RIGHT = -1, 1
 Messages = dict[int, jax.Array]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy
 
-from dragonscale.training.plan.pipeline_order import Piece, Timeline, stage_of
+from dragonscale.training.plan.pipeline_order import StageTask, Timeline, stage_of
 
 IDLE, FORWARD, WEIGHTS, BACKWARD, LAST = range(5)
 """What a chip does in a tick; `LAST` is the backward task of the final stage, which also computes the loss, `WEIGHTS`
@@ -94,7 +94,9 @@ class _Slots:
         return slot
 
 
-def _described(piece: Piece, stage: int, final: int, rank: int, inputs: _Slots, gradients: _Slots) -> dict[str, int]:
+def _described(
+    piece: StageTask, stage: int, final: int, rank: int, inputs: _Slots, gradients: _Slots
+) -> dict[str, int]:
     kinds = {"F": FORWARD, "W": WEIGHTS, "B": LAST if stage == final else BACKWARD}
     what = rank, (stage, piece.microbatch)
     reads = piece.kind == "B" or (piece.kind == "F" and stage == final)

@@ -13,7 +13,7 @@ adapters by their popularity it is the sum of 1 - (1 - p)^n, and no more than th
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from dragonscale.serving.iteration.table import Piece, StepTimes
+from dragonscale.serving.iteration.step_times import PromptChunk, StepTimes
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class AdapterTimes:
             found = self._known[requests] = self.step_s + self.read_s * self.different(requests)
         return found
 
-    def step(self, decodes: int, cached: float, pieces: Sequence[Piece] = (), queries: int = 1) -> float:
+    def step(self, decodes: int, cached: float, chunks: Sequence[PromptChunk] = (), queries: int = 1) -> float:
         """One iteration."""
-        return self.times.step(decodes, cached, pieces, queries) + self.more(decodes + len(pieces))
+        return self.times.step(decodes, cached, chunks, queries) + self.more(decodes + len(chunks))
 
     def run(self, decodes: int, cached: float, steps: int, queries: int = 1) -> float:
         """Several iterations of pure decoding."""

@@ -23,7 +23,7 @@ import math
 import random
 from bisect import bisect_right
 
-from dragonscale.serving.iteration.table import StepTimes
+from dragonscale.serving.iteration.step_times import StepTimes
 from dragonscale.serving.steady.speculation import Acceptance, reached
 from dragonscale.simulation.fleet import Scheduler
 from dragonscale.simulation.request import Sequence

@@ -9,7 +9,7 @@ from dragonscale.errors import Infeasible
 from dragonscale.serving.engine.engine import Engine
 from dragonscale.serving.iteration.capacity import Capacity, capacity
 from dragonscale.serving.iteration.deployment import Deployment
-from dragonscale.serving.iteration.table import StepTable
+from dragonscale.serving.iteration.step_table import StepTable
 from dragonscale.serving.steady.speculation import Acceptance
 from dragonscale.simulation.fleet import Pool, Scheduler
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from dragonscale.errors import InputError, unknown
-from dragonscale.serving.iteration.table import StepTimes
+from dragonscale.serving.iteration.step_times import StepTimes
 from dragonscale.serving.steady.speculation import Acceptance, check_acceptance
 
 KINDS = ("static", "continuous", "chunked")

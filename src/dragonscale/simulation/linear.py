@@ -16,7 +16,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dragonscale.serving.iteration.table import Piece
+from dragonscale.serving.iteration.step_times import PromptChunk
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class LinearTimes:
     draft_s: float = 0.0
     send_s: float = 0.0
 
-    def step(self, decodes: int, cached: float, pieces: Sequence[Piece] = (), queries: int = 1) -> float:
+    def step(self, decodes: int, cached: float, chunks: Sequence[PromptChunk] = (), queries: int = 1) -> float:
         """One iteration."""
-        prompt = sum(new for new, _ in pieces)
+        prompt = sum(new for new, _ in chunks)
         return self.fixed_s + self.decode_s * decodes * queries + self.cached_s * cached + self.prompt_s * prompt
 
     def run(self, decodes: int, cached: float, steps: int, queries: int = 1) -> float:

@@ -29,7 +29,7 @@ from typing import Annotated, TextIO
 import msgspec
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.physics.units import LONGEST
+from dragonscale.physics.units import MAX_SEQUENCE_TOKENS
 from dragonscale.simulation.request import SimulatedRequest
 from dragonscale.simulation.traffic import Replay
 from dragonscale.tables import check_regular
@@ -55,7 +55,7 @@ class MooncakeLine(msgspec.Struct):
     input_length: int
     output_length: int
     hash_ids: tuple[int, ...] = ()
-    block_tokens: Annotated[int, msgspec.Meta(ge=1, le=LONGEST)] = MOONCAKE_BLOCK
+    block_tokens: Annotated[int, msgspec.Meta(ge=1, le=MAX_SEQUENCE_TOKENS)] = MOONCAKE_BLOCK
 
 
 class RecordedLine(msgspec.Struct):
@@ -217,8 +217,9 @@ def _rows(path: Source, kind: str) -> Iterator[SimulatedRequest]:
         for line, (time, tokens, output, blocks, size) in (
             _mooncake(file, path.name) if kind == "mooncake" else _table(file, *TABLES[kind], name=path.name)
         ):
-            if not 0 <= tokens <= LONGEST or not 0 <= output <= LONGEST or not -LATEST < time < LATEST:
-                wrong = f"has a number that is negative, not finite or larger than any request's ({LONGEST:,} tokens)"
+            longest = MAX_SEQUENCE_TOKENS
+            if not 0 <= tokens <= longest or not 0 <= output <= longest or not -LATEST < time < LATEST:
+                wrong = f"has a number that is negative, not finite or larger than any request's ({longest:,} tokens)"
                 raise InputError(f"Line {line} of the trace {shorten(path.name, 120)} {wrong}.")
             if before is not None and time < before:
                 where = f"Line {line} of the trace {shorten(path.name, 120)}"

@@ -17,14 +17,14 @@ export interface LineRow {
   hbm: ShownAmount; sent: ShownAmount; bound: ShownAmount; expected: ShownAmount; exposed: ShownAmount;
 }
 /** A tensor on a chip. */
-export interface HeldRow { what: string; section: string; bytes: ShownAmount; since?: string; until?: string }
+export interface SustainedRow { what: string; section: string; bytes: ShownAmount; since?: string; until?: string }
 /** A part of a bar, with the lines that it opens. */
 export interface BarPart {
   name: string; role: string; shown: ShownAmount; lines?: Array<LineRow>; hidden?: ShownAmount; bound?: ShownAmount;
   share?: ShownAmount;
 }
 /** A part of memory. */
-export interface HeldPart { name: string; role: string; shown: ShownAmount; lines?: Array<HeldRow> }
+export interface HeldPart { name: string; role: string; shown: ShownAmount; lines?: Array<SustainedRow> }
 /** Memory that nothing takes. */
 export interface Leftover { name: string; shown: ShownAmount }
 /** A side of a chart. */

@@ -113,7 +113,7 @@ def test_one_plan_has_one_room_for_its_cache(tmp_path: Path) -> None:
     plan = parse_serving_plan("tensor=2")
     save_serving_plan(SavedPlan(plan, "llama3-8b", "h200:2", "dragonscale", 64), path)
     order = read_order(RunServeQuestion(path, random=True))
-    planned, simulated = planned_serving(order, "cpu"), read_question(SimulateQuestion(path)).fleet.pool
+    planned, simulated = planned_serving(order, "cpu"), read_question(SimulateQuestion(path)).job.fleet.pool
     searched = capacity(deploy("llama3-8b", "h200:2", plan, "dragonscale"))  # as `dscale serve` has it
     assert planned is not None
     assert planned.tokens == 16 * (simulated.kv_tokens // 16) == 16 * (searched.tokens // 16)

@@ -25,6 +25,7 @@ from dragonscale.models.count import cache_bytes, cache_growth, parameters
 from dragonscale.models.flops import Workload, forward_flops, training_flops
 from dragonscale.models.lora import adapted_parameters, adapter_parameters
 from dragonscale.models.program import Section
+from dragonscale.models.scaling_laws import chinchilla_tokens
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip
 from dragonscale.physics.hardware.slices import chips_to_hold
@@ -32,9 +33,8 @@ from dragonscale.physics.kernels.dtypes import FORMATS, format_name
 from dragonscale.physics.kernels.routing import route
 from dragonscale.physics.numbers import Number
 from dragonscale.physics.rooflines import Rates
-from dragonscale.physics.rooflines.counts import model_flops
+from dragonscale.physics.rooflines.model_flops import model_flops
 from dragonscale.serving.steady.economics import usd_per_million
-from dragonscale.training.advice.budget import chinchilla_tokens
 
 TRAINING_MEMORY = "training memory"
 MOMENTS = ("fp32", "fp32")

@@ -18,7 +18,7 @@ from dragonscale.physics.hardware import Chip
 from dragonscale.physics.notation import parse_chain
 from dragonscale.physics.numbers import Number, maximum
 from dragonscale.physics.rooflines import compute_dtype, solve_equal, symbol
-from dragonscale.physics.rooflines.expression import parse_operation
+from dragonscale.physics.rooflines.operation import parse_operation
 from dragonscale.physics.sharding.chain import PlannedEinsum, collectives, passes
 from dragonscale.physics.sharding.mesh import Mesh
 from dragonscale.physics.units import render

@@ -13,18 +13,18 @@ from functools import cached_property
 from typing import Any
 
 from dragonscale.commands.explain.formulas import QUANTITIES, Explanation, FormulaLine, Lettered, formula_line, told
-from dragonscale.commands.serve.config import deployed, iterations
-from dragonscale.commands.serve.remedies import asked_refusal, chip_refusal
-from dragonscale.commands.serve.search import ranked, search
 from dragonscale.commands.serve.serve_question import ServeAsked
 from dragonscale.commands.serve.unfit import unfit
-from dragonscale.commands.serve.variants import solved_limits
 from dragonscale.errors import Infeasible, unknown
 from dragonscale.physics.rooflines import symbol
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger
 from dragonscale.plan.letters import Letters
+from dragonscale.serving.advice.bills import deployed, iterations
 from dragonscale.serving.advice.crossovers import ServingLimit, crossings
+from dragonscale.serving.advice.limits import solved_limits
+from dragonscale.serving.advice.refusals import chip_refusal, job_refusal
+from dragonscale.serving.advice.search import ranked, search
 from dragonscale.serving.iteration.deployment import Deployment
 from dragonscale.serving.iteration.formulas import lettered_iteration
 from dragonscale.serving.iteration.iteration import Iteration, IterationCost
@@ -72,13 +72,12 @@ def lettered_phase(name: str, deployment: Deployment, step: Iteration) -> Letter
 def explain_serve(asked: ServeAsked, line: str = "", solve: str = "") -> Explanation:
     """Explain the plan and batch that were given, or the best ones: all of an iteration, or the lines, terms and
     tensors that a name says; with `solve`, where two resources take equally long."""
-    refused = asked_refusal(asked) or chip_refusal(asked, asked.targets[0][0])
+    refused = job_refusal(asked) or chip_refusal(asked, asked.targets[0][0])
     configs = search(asked)
     if not configs and refused:
         raise Infeasible(f"Not possible: {refused}.")
     if not configs:
-        reasons, _ = unfit(asked)
-        raise Infeasible(" ".join(reason.text for reason in reasons[:2]))
+        raise Infeasible(" ".join(reason.text for reason in unfit(asked).sentences[:2]))
     config = ranked(asked, configs)[0]
     where = f"{asked.model.name} on {config.piece}, {config.plan}, batch {config.batch}"
     phases = _phases(asked, config)

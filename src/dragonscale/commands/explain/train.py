@@ -28,14 +28,15 @@ from dragonscale.physics.units import render
 from dragonscale.plan.ledger import COLLECTIVES
 from dragonscale.plan.letters import Letters
 from dragonscale.training.cost.evaluation import Job, Verdict, judge_one
-from dragonscale.training.cost.formulas import Crossing, crossings, formula_verdict
-from dragonscale.training.cost.step import HOST_UPDATE
+from dragonscale.training.cost.formulas import formula_verdict
+from dragonscale.training.cost.optimizer_update import HOST_UPDATE
 from dragonscale.training.cost.step_ledger import WIRES
+from dragonscale.training.cost.wire_crossings import Crossing, crossings
 from dragonscale.training.plan.legality import family
 from dragonscale.training.plan.plan import Plan, short_plan
 from dragonscale.training.plan.plan_file import given_settings, parse_plan
 from dragonscale.training.plan.stack import change
-from dragonscale.training.search.legal import read_ranks
+from dragonscale.training.search.data_ranks import read_ranks
 from dragonscale.training.search.stack_search import job_for
 
 SCHEMES = {"dp": "data", "ddp": "data", "fsdp": "fsdp", "tp": "tensor", "cp": "context", "ep": "expert", "pp": "pipe"}

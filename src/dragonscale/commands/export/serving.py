@@ -85,16 +85,16 @@ def _run(
     expected: list[str],
     prefill: ServingRun | None,
 ) -> ServingRun:
-    assert asked.saved is not None
+    assert asked.plan is not None
     piece = parse_slice(best.copy_slice) if asked.targets[0][1] is None else asked.targets[0][1]
     limits = LaunchLimits(file.launch.max_seqs, file.launch.token_budget, file.launch.memory_fraction)
-    launched = engine_on(engine, piece.chip, asked.model, limits, piece.chips, asked.saved.plan)
+    launched = engine_on(engine, piece.chip, asked.model, limits, piece.chips, asked.plan)
     traffic = file.traffic
     if not traffic.prompt:
         traffic = SavedTraffic(asked.ask.prompt, asked.ask.output, traffic.cached, traffic.rate, traffic.ramp)
     file = replace(
         file,
-        plan=asked.saved.plan,
+        plan=asked.plan,
         model=written(asked.question.model),
         slice=best.copy_slice,
         engine=engine,
@@ -116,12 +116,12 @@ def _run(
 
 def _judged(question: ExportQuestion, file: SavedPlan, engine: str, role: str) -> tuple[ServeAsked, ConfigReport]:
     asked = read_question(_question(question, file, engine))
-    asked = asked.apart() if role == DECODE else asked
-    assert asked.saved is not None
+    asked = replace(asked, ask=asked.pool_job().ask) if role == DECODE else asked
+    assert asked.plan is not None
     chip, piece = asked.targets[0]
     lengths, name = (asked.ask.prompt, asked.ask.output), engine.partition(",")[0]
-    if not question.force and (why := refusal(name, piece or chip, asked.model, asked.saved.plan, lengths, role)):
-        raise Infeasible(re.sub(r"--engine (?=\w)", "--to ", f"{name} cannot run {asked.saved.plan}: {why}."))
+    if not question.force and (why := refusal(name, piece or chip, asked.model, asked.plan, lengths, role)):
+        raise Infeasible(re.sub(r"--engine (?=\w)", "--to ", f"{name} cannot run {asked.plan}: {why}."))
     report = answer(asked, Listener().step)
     if not report.configs:
         raise _refused(report, file)

@@ -16,7 +16,7 @@ from dragonscale.evidence.profiles.analysis import Analysis
 from dragonscale.evidence.profiles.beside import ExpectedStep, expected_step
 from dragonscale.files import write_file
 from dragonscale.plan.timeline import MICRO, TimelinePass, timeline
-from dragonscale.training.cost.step_ledger import step_timeline
+from dragonscale.training.cost.step_timeline import step_timeline
 
 RECORDED, READ, PREDICTED = 1, 2, 3
 

@@ -1,293 +1,263 @@
-"""What bounds a configuration and what to change; how surely targets are met."""
+"""Sentences about what bounds a configuration and what to change, and about how surely targets are met."""
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from dragonscale.commands.advised import FITS, MEETS, TOKENS, Advice
-from dragonscale.commands.serve.config import STEP_SCORES, WIRES
-from dragonscale.commands.serve.formats import known_engine
-from dragonscale.commands.serve.search import at_batches
 from dragonscale.commands.serve.serve_question import ServeAsked
-from dragonscale.commands.serve.serve_records import ConfigReport, ServeRequest
-from dragonscale.commands.serve.variants import solved_limits
-from dragonscale.exports.engines.checkpoints import NO_GRAPHS
-from dragonscale.physics.hardware import Slice, Torus
+from dragonscale.commands.serve.serve_records import ConfigReport, ServeRequest, ServingAdvice
 from dragonscale.physics.units import render
-from dragonscale.serving.engine.auto import NODE
-from dragonscale.serving.engine.checkpoint import bits, narrower_formats
+from dragonscale.serving.advice import levers
+from dragonscale.serving.advice.bills import STEP_SCORES, WIRES
+from dragonscale.serving.advice.job import ServingJob
 from dragonscale.serving.engine.formats import Formats
-from dragonscale.serving.engine.legality import rules
 from dragonscale.serving.space.disaggregation import PooledConfig, Pools
-from dragonscale.serving.space.frontier import Config, judge
-from dragonscale.serving.space.legal import divisible, model_caches
-from dragonscale.serving.space.ranking import best
-from dragonscale.serving.space.space import Lot, stack
+from dragonscale.serving.space.frontier import Config
 from dragonscale.serving.steady.narrowing import PACE_S, PATIENCE_S
 from dragonscale.serving.steady.targets import LATENCIES, MEAN
 
-BUDGET = 8192
-"""Tokens of an iteration with which prompts are prefilled at nearly all of a chip's rate: what vLLM, SGLang and
-TensorRT-LLM take by themselves on chips of 80 GB."""
-WORTH = 0.05
-"""More tokens than steps are expected wrong by."""
+# What bounds a step that is neither reads nor FLOPs.
 LATENCY = "latency: small kernels, launches and collectives' latency"
-SEEN = 0.005
-"""More tokens than are told as +0%."""
+
+# Share of the time from which prefill is what bounds a replica.
 MOSTLY = 0.5
-"""Of the time, what prefill takes where it is what bounds a replica."""
-NOTICEABLE = 1.25
-"""A batch that is so much larger is another choice; those between are only looked at to find where a target is just
-met."""
+NOTHING = Advice("")
 
 
-@dataclass(frozen=True)
-class ServingAdvice:
-    """What takes most of a step (`bound`) and what to `change`: in one, each by itself, and what of it flags do."""
-
-    text: str
-    bound: str
-    change: str
-    changes: tuple[Advice, ...] = ()
-
-
-def advice(asked: ServeAsked, config: Config, report: ConfigReport, configs: Sequence[Config]) -> ServingAdvice:
-    """What takes most of the best configuration's step and what to change."""
-    lowest = next(solved_limits(asked, config))
-    critical = lowest.value if lowest.name == "critical batch" else math.inf
-    if asked.ask.output == 1:
-        longest, whole = report.prefill_terms[0], sum(row.expected_s for row in report.prefill_terms)
-        share = f"{longest.name} takes {longest.expected_s / whole:.0%}"
-        bound = f"prefill, of which {share}"
-        change = "faster chips, narrower matmuls or cached prefixes (--cached) shorten it."
-        return ServingAdvice(f"Bound by {bound}: {change}", bound, change)
-    remedies = {
-        "weight reads": _for_weights(asked, config, critical),
-        "cache reads": _for_cache(asked, config),
-        "compute": [Advice(_for_compute(asked, config, critical))],
-        "collectives": [Advice(_for_wires(config, report))],
-        "latency": [Advice(_for_latency(asked, config, critical, configs))],
-        "host": [Advice("fewer chips or a larger batch, so that steps outlast the host's work for them")],
-    }[config.bound_by]
-    against = f"{render(config.decode_s, 's')} a step against {render(report.roofline_s or 0.0, 's')}"
-    words = {"latency": f"{LATENCY} ({against} at datasheet rates)", "cache reads": STEP_SCORES}
-    bound = words.get(config.bound_by, config.bound_by)
-    sentences = [f"{', '.join(one.text for one in remedies)}."]
+def advice(job: ServeAsked, config: Config, row: ConfigReport, configs: Sequence[Config]) -> ServingAdvice:
+    """What takes most of the best configuration's time and what to change."""
+    if job.ask.output == 1:
+        return _prefill_alone(row)
+    remedies = _against_bound(job, config, row, configs)
+    remedy = f"{', '.join(advice.text for advice in remedies)}."
+    bound = config.bound_by
+    if bound == "latency":
+        step = f"{render(config.decode_s, 's')} a step against {render(row.roofline_s or 0.0, 's')}"
+        bound = f"{LATENCY} ({step} at datasheet rates)"
+    elif bound == "cache reads":
+        bound = STEP_SCORES
     if isinstance(config, PooledConfig):
-        pools = _of_pools(config.pools, bound, sentences[0])
-        narrower = _narrower_pools(asked, config)
-        return replace(pools, text=f"{pools.text}{narrower}", change=f"{pools.change}{narrower}")
-    changes = [_next_batch(asked, config, configs), *_next_launch(asked, config), _not_looked_at(asked)]
-    sentences += [one.text for one in changes]
-    followed = tuple(one for one in (*remedies, *changes) if one.flags)
-    change, prompts = " ".join(filter(None, sentences)), float(config.state.added * config.state.requests)
-    if prompts > MOSTLY:
-        bound = f"prefill ({min(prompts, 1):.0%} of the time), and decode steps by {bound}"
+        return _of_pools(config.pools, bound, remedy, _narrower_pools(job, config))
+
+    further = [_next_batch(job, config, configs), *_next_launch(job, config), _pools_left_out(job)]
+    change = " ".join([remedy, *(advice.text for advice in further if advice.text)])
+    followed = tuple(advice for advice in (*remedies, *further) if advice.flags)
+    prefill_share = float(config.state.added * config.state.requests)  # of the time of a replica
+    if prefill_share > MOSTLY:
+        bound = f"prefill ({min(prefill_share, 1):.0%} of the time), and decode steps by {bound}"
         change = f"cached prefixes (--cached) and narrower matmuls shorten prefill; in decode steps {change}"
         return ServingAdvice(f"Bound by {bound}: {change}", bound, change, followed)
     return ServingAdvice(f"Decoding is bound by {bound}: {change}", bound, change, followed)
 
 
-def _of_pools(pair: Pools, step: str, remedy: str) -> ServingAdvice:
+def _prefill_alone(row: ConfigReport) -> ServingAdvice:
+    """The advice for requests of one token, which have no decode steps."""
+    longest = row.prefill_terms[0]
+    share = longest.expected_s / sum(term.expected_s for term in row.prefill_terms)
+    bound = f"prefill, of which {longest.name} takes {share:.0%}"
+    change = "faster chips, narrower matmuls or cached prefixes (--cached) shorten it."
+    return ServingAdvice(f"Bound by {bound}: {change}", bound, change)
+
+
+def _against_bound(job: ServeAsked, config: Config, row: ConfigReport, configs: Sequence[Config]) -> list[Advice]:
+    """What shortens a decode step, by what bounds it."""
+    critical = levers.critical_batch(job, config)
+    match config.bound_by:
+        case "weight reads":
+            return _for_weights(job, config, critical)
+        case "cache reads":
+            return _for_cache(job, config)
+        case "compute":
+            return [Advice(_for_compute(job, config, critical))]
+        case "collectives":
+            return [Advice(_for_collectives(config, row))]
+        case "latency":
+            return [Advice(_for_latency(job, config, critical, configs))]
+        case _:
+            return [Advice("fewer chips or a larger batch, so that steps outlast the host's work for them")]
+
+
+def _for_weights(job: ServeAsked, config: Config, critical: float) -> list[Advice]:
+    """A larger batch, and narrower weights where they make more tokens."""
+    remedies = [
+        Advice(
+            f"a larger batch reads the weights less often per token (compute takes over at {critical:,.0f} tokens a "
+            "step)"
+        )
+    ]
+    narrower = levers.narrower_weights(job, config)
+    if narrower is not None:
+        flag = "--weights" if job.has_fixed_formats else "--quantize"
+        remedies += _in_formats(job, config, narrower, f"{flag} {narrower.weights}")
+    return remedies
+
+
+def _for_cache(job: ServeAsked, config: Config) -> list[Advice]:
+    """A narrower cache where that makes more tokens, less of it, or less of it on each chip."""
+    remedies: list[Advice] = []
+    kv = levers.narrower_cache(job, config)
+    if kv:
+        formats = replace(Formats.of(config.plan), kv=kv)
+        remedies += _in_formats(job, config, formats, f"--kv-dtype {kv}")
+    text = "fewer or shorter sequences"
+    ways = levers.other_spreads(job, config)
+    if ways:
+        text += f", or splitting the cache further (--kv-split {' or '.join(ways)})"
+    return [*remedies, Advice(text)]
+
+
+def _in_formats(job: ServingJob, config: Config, formats: Formats, flag: str) -> list[Advice]:
+    """What the same plan and batch make in other formats, where it is worth a word."""
+    gain = levers.gain_in_formats(job, config, formats)
+    if gain is None:
+        return []
+    text = f"{flag} makes {gain.fraction:+.0%} tokens at this batch"
+    return [Advice(text, _flags(gain.config), TOKENS, gain.fraction)]
+
+
+def _flags(config: Config) -> dict[str, str]:
+    """The flags that ask for a configuration itself."""
+    return {"on": str(config.piece), "plan": str(config.plan), "engine": config.engine, "batch": str(config.batch)}
+
+
+def _for_compute(job: ServeAsked, config: Config, critical: float) -> str:
+    narrower = levers.narrower_compute(job, config)
+    change = f"matmuls in {' or '.join(narrower)}, or faster chips" if narrower else "only more FLOP/s help"
+    return f"{change}; below {critical:,.0f} tokens a step loading the weights would bind"
+
+
+def _for_collectives(config: Config, row: ConfigReport) -> str:
+    seconds = {term.name: term.expected_s for term in row.terms}
+    axis = max(("tensor", "width", "context", "data"), key=lambda name: seconds.get(WIRES[name], 0.0))
+    degree = getattr(config.plan, axis)
+    if axis == "data":
+        return f"the exchange between data={degree} ranks takes most; fewer of them, or an engine with faster exchanges"
+    return f"a degree below {axis}={degree}, or a larger batch for each message"
+
+
+def _for_latency(job: ServeAsked, config: Config, critical: float, configs: Sequence[Config]) -> str:
+    helps = levers.latency_levers(job, config, critical, configs)
+    ways: list[str] = []
+    if helps.larger_batch:
+        ways.append("a larger batch costs little")
+    if helps.fewer_chips:
+        ways.append("fewer chips for each replica lose little")
+    if helps.drafts:
+        ways.append("drafts make more of each step (--accept)")
+    return ", and ".join(ways) or "an engine that launches faster"
+
+
+def _of_pools(pools: Pools, step_bound: str, remedy: str, narrower: str = "") -> ServingAdvice:
     """Which pool has no more to give, and what another replica of it would bring; where it is the one that decodes,
-    also what shortens its steps."""
-    role = "prefill" if pair.prefill_binds else "decode"
-    least = " as far as the TTFT asked for allows" if pair.ask.ttft is not None else ""
-    bound = f"prefill, at {pair.prefill_load:.0%} of its rate{least}"
+    also what shortens its steps. `narrower` is a sentence about formats."""
+    if pools.prefill_binds:
+        role, replica = "prefill", pools.prefill
+        bound = f"prefill, at {pools.prefill_load:.0%} of its rate"
+        if pools.ask.ttft is not None:
+            bound += " as far as the TTFT asked for allows"
+    else:
+        role, replica = "decode", pools.decode
+        bound = f"decoding, with {pools.decoding:,.0f} sequences a replica: {step_bound}"
+    change = _another_replica(pools, role, str(replica.piece))
     if role == "decode":
-        bound = f"decoding, with {pair.decoding:,.0f} sequences a replica: {step}"
-    largest, counts = (pair.decode, *pair.ladder)[-1], {f"{role}s": getattr(pair, f"{role}s") + 1}
-    more = replace(pair, **counts, decode=largest, offered=None, ask=replace(pair.ask, rented=()))
-    change = (
-        f"another replica for {role} ({getattr(pair, role).piece}) would take {more.requests:,.3g} requests/s, "
-        f"{more.tokens_per_chip:,.0f} tok/s per chip."
-    )
-    change += f" In a step {remedy}" if role == "decode" else ""
+        change += f" In a step {remedy}"
+    if narrower:
+        change += f" {narrower}"
     return ServingAdvice(f"Pools are bound by {bound}: {change}", bound, change)
 
 
-def _narrower_pools(asked: ServeAsked, config: Config) -> str:
-    """The widest narrower format that pools can be quantised to, in a sentence of its own."""
-    if asked.pinned or asked.question.quantize or asked.saved is not None:
+def _narrower_pools(job: ServeAsked, config: Config) -> str:
+    """That pools could be quantised, in a sentence; empty where formats are given."""
+    if job.has_fixed_formats or job.formats.quantize:
         return ""
-    formats = max(_had(asked, config), key=lambda one: bits(one.weights), default=None)
-    if formats is None or bits(formats.weights) >= bits(config.plan.weights):
+    narrower = levers.narrower_weights(job, config)
+    if narrower is None:
         return ""
-    return f" Narrower weights speed up prefill and decode (--quantize {formats.weights})."
+    return f"Narrower weights speed up prefill and decode (--quantize {narrower.weights})."
 
 
-def _for_latency(asked: ServeAsked, config: Config, critical: float, configs: Sequence[Config]) -> str:
-    tokens, tpot = config.tokens_per_chip, float(config.state.tpot)
-    alike = [one for one in configs if (one.piece.chip, one.engine) == (config.piece.chip, config.engine)]
-    fewer = [
-        one
-        for one in alike
-        if one.plan.chips < config.plan.chips
-        and (one.meets or not config.meets)
-        and one.tokens_per_chip >= (1 - WORTH) * tokens
-        and float(one.state.tpot) <= (1 + WORTH) * tpot
-    ]
-    ways = {
-        "a larger batch costs little": config.batch < min(critical, config.most),
-        "fewer chips for each replica lose little": bool(fewer),
-        "drafts make more of each step (--accept)": not (config.drafts or asked.draft_by(config.engine)),
-    }
-    return ", and ".join(way for way, helps in ways.items() if helps) or "an engine that launches faster"
-
-
-def _narrower(names: Iterable[str], than: str) -> str:
-    """Those of some formats that are narrower than another, in words; empty where none is."""
-    return " or ".join(dict.fromkeys(name for name in names if bits(name) < bits(than)))
-
-
-def _for_weights(asked: ServeAsked, config: Config, critical: float) -> list[Advice]:
-    shared = Advice(
-        f"a larger batch reads the weights less often per token (compute takes over at {critical:,.0f} tokens a step)"
+def _another_replica(pools: Pools, role: str, where: str) -> str:
+    more = levers.one_more_replica(pools, role)
+    return (
+        f"another replica for {role} ({where}) would take {more.requests:,.3g} requests/s, "
+        f"{more.tokens_per_chip:,.0f} tok/s per chip."
     )
-    narrower = [one for one in _had(asked, config) if bits(one.weights) < bits(config.plan.weights)]
-    if not narrower:
-        return [shared]
-    widest = max(narrower, key=lambda one: bits(one.weights))
-    flag = f"--{'weights' if asked.pinned else 'quantize'} {widest.weights}"
-    return [shared, *_in_formats(asked, config, flag, **vars(widest))]
 
 
-def _in_formats(asked: ServeAsked, config: Config, flag: str, **formats: str) -> list[Advice]:
-    """What the same plan and batch make in other formats, where it is worth a word."""
-    if config.is_fleet:
-        return []
-    plan = replace(config.plan, **formats)
-    found = at_batches(asked, replace(config, plan=plan), [config.batch])
-    gain = found[0].tokens_per_chip / config.tokens_per_chip - 1 if found else 0.0
-    if gain <= WORTH:
-        return []
-    flags = {"on": str(config.piece), "plan": str(plan), "engine": config.engine, "batch": str(config.batch)}
-    return [Advice(f"{flag} makes {gain:+.0%} tokens at this batch", flags, TOKENS, gain)]
-
-
-def _had(asked: ServeAsked, config: Config) -> list[Formats]:
-    """The narrower formats that the model can be quantised to there."""
-    chip = config.piece.chip
-    return narrower_formats(known_engine(config.engine, chip), chip, asked.model, "any")
-
-
-def _for_cache(asked: ServeAsked, config: Config) -> list[Advice]:
-    chip = config.piece.chip
-    taken = model_caches(known_engine(config.engine, chip), chip, asked.model)
-    narrow = [name for name in taken if bits(name) < bits(config.plan.kv)]
-    ways = [way for way in rules(config.engine).spread if way not in ("copy", config.plan.spread)]
-    copied = config.plan.tensor > max(divisible(asked.model).kv_heads, default=0)  # else heads split it already
-    split = f", or splitting the cache further (--kv-split {' or '.join(ways)})" if ways and copied else ""
-    cache = _in_formats(asked, config, f"--kv-dtype {narrow[0]}", kv=narrow[0]) if narrow else []
-    return [*cache, Advice(f"fewer or shorter sequences{split}")]
-
-
-def _for_compute(asked: ServeAsked, config: Config, critical: float) -> str:
-    narrow = _narrower((one.compute for one in _had(asked, config)), config.plan.compute)
-    change = f"below {critical:,.0f} tokens a step loading the weights would bind"
-    return (f"matmuls in {narrow}, or faster chips; " if narrow else "only more FLOP/s help; ") + change
-
-
-def _for_wires(config: Config, report: ConfigReport) -> str:
-    plan, seconds = config.plan, {row.name: row.expected_s for row in report.terms}
-    axis = max(("tensor", "width", "context", "data"), key=lambda name: seconds.get(WIRES[name], 0.0))
-    if axis == "data":
-        return (
-            f"the exchange between data={plan.data} ranks takes most; fewer of them, or an engine with faster exchanges"
-        )
-    return f"a degree below {axis}={getattr(plan, axis)}, or a larger batch for each message"
-
-
-def _next_batch(asked: ServeAsked, config: Config, configs: Sequence[Config]) -> Advice:
+def _next_batch(job: ServeAsked, config: Config, configs: Sequence[Config]) -> Advice:
     """What a noticeably larger batch of the same plan would do, and whether it would still meet the targets."""
-    larger = [
-        one
-        for one in configs
-        if (one.piece, one.plan, one.engine) == (config.piece, config.plan, config.engine) and one.batch > config.batch
-    ]
+    larger = levers.larger_batches(config, configs)
     if not larger:
-        if config.batch != config.most:
-            queued = asked.ask.ttft is None and asked.batch is None
-            return Advice("A larger batch only makes prompts wait for each other." if queued else "")
-        limit = asked.engine_on(asked.targets[0][0]).scheduling.max_sequences * config.plan.data
-        if config.batch == limit:
-            return Advice(f"{config.batch:,} is the most that the engine runs at once (--max-seqs).")
-        return Advice(f"{config.batch:,} is the largest batch that fits.")
-    apart = [one for one in larger if one.batch >= NOTICEABLE * config.batch]
-    other = min(apart, key=lambda one: one.batch) if apart else max(larger, key=lambda one: one.batch)
-    gain = other.tokens_per_chip / config.tokens_per_chip - 1
-    if gain < SEEN:
-        return Advice("")
-    over = []
-    for name, (found, target) in asked.ask.times(other.state.ttft, other.state.tpot).items():
-        goal = asked.goals.get(name)
-        if found > target:
-            asked_for = "pace kept without a target (--tpot)" if goal is None else f"{goal.text} asked for"
-            # of a percentile, or near a batch that was run and missed, the mean tells nothing
-            if goal is None or found > goal.seconds:
-                over.append(f"{LATENCIES[name]} of {render(found, 's')} misses the {asked_for}")
-            else:
-                over.append(f"{LATENCIES[name]} misses the {asked_for}")
-    each = "" if asked.ask.output == 1 else f", each in {render(float(other.state.tpot), 's')}"
-    missing = f", but its {' and its '.join(over)}" if over else each
-    flags = {"on": str(config.piece), "plan": str(config.plan), "engine": config.engine, "batch": str(other.batch)}
-    return Advice(f"A batch of {other.batch:,} would make {gain:+.0%} tokens{missing}.", flags, TOKENS, gain)
+        return Advice(_why_no_larger_batch(job, config))
+    gain = levers.next_batch(config, larger)
+    if gain is None:
+        return NOTHING
+    misses = _misses(job, gain.config)
+    text = f"A batch of {gain.config.batch:,} would make {gain.fraction:+.0%} tokens"
+    if misses:
+        text += f", but its {' and its '.join(misses)}"
+    elif job.ask.output > 1:
+        text += f", each in {render(float(gain.config.state.tpot), 's')}"
+    return Advice(f"{text}.", _flags(gain.config), TOKENS, gain.fraction)
 
 
-def _not_looked_at(asked: ServeAsked) -> Advice:
-    """What a chip named without a number leaves out for a model of many experts."""
-    chip, piece = asked.targets[0]
-    if piece is not None or len(asked.targets) > 1 or asked.pools_on(chip) or asked.saved is not None:
-        return Advice("")
-    named = replace(asked, targets=((chip, Slice(chip, (2 * NODE,))),))
-    if isinstance(chip.network, Torus) or not named.pools_on(chip):
-        return Advice("")
-    on = f"{chip.name}:{2 * NODE}"
+def _why_no_larger_batch(job: ServeAsked, config: Config) -> str:
+    if config.batch != config.most:
+        if job.ask.ttft is not None or job.batch is not None:
+            return ""
+        return "A larger batch only makes prompts wait for each other."
+    at_once = job.engine_on(job.targets[0][0]).scheduling.max_sequences * config.plan.data
+    if config.batch == at_once:
+        return f"{config.batch:,} is the most that the engine runs at once (--max-seqs)."
+    return f"{config.batch:,} is the largest batch that fits."
+
+
+def _misses(job: ServeAsked, config: Config) -> list[str]:
+    """The targets that a configuration misses, as clauses."""
+    clauses: list[str] = []
+    for name, (seconds, target) in job.ask.times(config.state.ttft, config.state.tpot).items():
+        if seconds <= target:
+            continue
+        goal = job.goals.get(name)
+        wanted = "pace kept without a target (--tpot)" if goal is None else f"{goal.text} asked for"
+        # of a percentile, or near a batch that was run and missed, the mean tells nothing
+        if goal is None or seconds > goal.seconds:
+            clauses.append(f"{LATENCIES[name]} of {render(seconds, 's')} misses the {wanted}")
+        else:
+            clauses.append(f"{LATENCIES[name]} misses the {wanted}")
+    return clauses
+
+
+def _next_launch(job: ServeAsked, config: Config) -> list[Advice]:
+    """Defaults of the engine's launch that hold the plan back, with what the best batch without each does."""
+    sentences: list[Advice] = []
+    for launch in levers.launch_gains(job, config):
+        best, gain, limits = launch.gain.config, launch.gain.fraction, launch.job.limits
+        if launch.setting:
+            change = f"--{launch.setting.replace('_', '-')} {launch.value} instead of the engine's default"
+        elif job.question.plan:
+            change = "Leaving --enforce-eager out"
+        else:
+            change = f"Leaving {levers.NO_GRAPHS} out"
+        times = f"TTFT {render(float(best.state.ttft), 's')}, TPOT {render(float(best.state.tpot), 's')}"
+        text = f"{change} would make {gain:+.0%} tokens (a batch of {best.batch:,}, {times})."
+        flags: dict[str, str] = {}
+        for name in ("max_seqs", "token_budget", "memory_fraction"):
+            if getattr(limits, name) is not None:
+                flags[name] = str(getattr(limits, name))
+        flags |= _flags(best) | {"engine": launch.job.engine or config.engine}
+        sentences.append(Advice(text, flags, TOKENS, gain))
+    return sentences
+
+
+def _pools_left_out(job: ServeAsked) -> Advice:
+    """That a chip named without a number leaves out separate pools for a model of many experts."""
+    piece = levers.pools_left_out(job)
+    if piece is None:
+        return NOTHING
+    on = f"{piece.chip.name}:{piece.chips}"
     text = f"Separate pools for prefill and decode were not considered; --on {on} considers them."
     return Advice(text, {"on": on}, FITS)
-
-
-def _next_launch(asked: ServeAsked, config: Config) -> list[Advice]:
-    """A default of the engine's launch that holds the plan back, with what the best batch at another value does."""
-    chip, limits, told = config.piece.chip, asked.limits, list[Advice]()
-    scheduling = asked.engine_on(chip, config.engine, config.chips).scheduling
-    wider = {
-        "token_budget": BUDGET if scheduling.max_tokens < BUDGET else None,
-        "max_seqs": 2 * scheduling.max_sequences
-        if config.batch == scheduling.max_sequences * config.plan.data
-        else None,
-    }
-    options: list[tuple[str, dict[str, Any]]] = [
-        (
-            f"--{name.replace('_', '-')} {value} instead of the engine's default",
-            {"limits": replace(limits, **{name: value})},
-        )
-        for name, value in wider.items()
-        if value is not None and getattr(limits, name) is None and asked.batch is None
-    ]
-    if f",{NO_GRAPHS}" in asked.engine:
-        eager = "leaving --enforce-eager out" if asked.question.plan else f"leaving {NO_GRAPHS} out"
-        options.append((eager, {"engine": asked.engine.replace(f",{NO_GRAPHS}", "")}))
-    for change, said in options:
-        launched = replace(asked, **said)
-        engine = launched.engine_on(chip, config.engine, config.chips)
-        plan = config.plan
-        formats = Formats(plan.weights, plan.compute, plan.kv, plan.attention, plan.wire)
-        lot = Lot((config.piece,), stack([plan], formats, plan.spread))
-        draft = asked.draft_by(config.engine)
-        found = [one for one in judge(asked.model, lot, engine, asked.ask, draft=draft) if one.meets]
-        other = best(found, asked.ask, 1)[0] if found else config
-        gain = other.tokens_per_chip / config.tokens_per_chip - 1
-        if gain >= WORTH:
-            times = f"TTFT {render(float(other.state.ttft), 's')}, TPOT {render(float(other.state.tpot), 's')}"
-            text = (
-                f"{change[0].upper()}{change[1:]} would make {gain:+.0%} tokens (a batch of {other.batch:,}, {times})."
-            )
-            flags = {name: str(value) for name, value in vars(launched.limits).items() if value is not None}
-            plan_flags = {"on": str(config.piece), "plan": str(config.plan), "engine": launched.engine or config.engine}
-            told.append(Advice(text, flags | plan_flags | {"batch": str(other.batch)}, TOKENS, gain))
-    return told
 
 
 # How surely a configuration meets its targets: an expected TTFT or TPOT is the middle of a band, and the search takes
@@ -298,7 +268,7 @@ def _next_launch(asked: ServeAsked, config: Config) -> list[Advice]:
 def beyond(expected: float, high: float | None, target: float | None) -> bool:
     """Whether a target is met in the middle of a band and missed at its slow end.
 
-    >>> [beyond(*one, 0.040) for one in ((0.039, 0.046), (0.030, 0.035), (0.041, 0.046), (0.039, None))]
+    >>> [beyond(*row, 0.040) for row in ((0.039, 0.046), (0.030, 0.035), (0.041, 0.046), (0.039, None))]
     [True, False, False, False]
     """
     if target is None or high is None or render(high, "s") == render(target, "s"):
@@ -306,51 +276,84 @@ def beyond(expected: float, high: float | None, target: float | None) -> bool:
     return expected <= target < high
 
 
-def near_misses(work: ServeRequest, one: ConfigReport) -> list[tuple[str, float, float, float]]:
-    """The targets that are met in the middle of a band alone: name, what is expected, the band's slow end and the
-    target."""
-    rows = [("TTFT", one.ttft_s, one.ttft_high_s, work.ttft_s)]
-    rows += [("TPOT", one.tpot_s, one.tpot_high_s, work.tpot_s)] if work.output > 1 else []
-    return [
-        (name, value, high or 0.0, target or 0.0) for name, value, high, target in rows if beyond(value, high, target)
-    ]
+@dataclass(frozen=True)
+class NearMiss:
+    """A latency whose target is met in the middle of its band and missed at the slow end, in seconds."""
+
+    name: str
+    expected: float
+    high: float
+    target: float
+
+    @property
+    def lowered(self) -> float:
+        """The target with which the slow end would be within the one that was asked for."""
+        return self.target * self.expected / self.high
 
 
-def margin_advice(work: ServeRequest, one: ConfigReport, configs: Sequence[Config]) -> list[Advice]:
+def near_misses(work: ServeRequest, row: ConfigReport) -> list[NearMiss]:
+    """The targets that are met in the middle of a band alone."""
+    times = [("TTFT", row.ttft_s, row.ttft_high_s, work.ttft_s)]
+    if work.output > 1:
+        times.append(("TPOT", row.tpot_s, row.tpot_high_s, work.tpot_s))
+    misses: list[NearMiss] = []
+    for name, expected, high, target in times:
+        if high is not None and target is not None and beyond(expected, high, target):
+            misses.append(NearMiss(name, expected, high, target))
+    return misses
+
+
+def margin_advice(work: ServeRequest, row: ConfigReport, configs: Sequence[Config]) -> list[Advice]:
     """Targets that are met in the middle of the band alone, with targets that leave room where one of the
-    configurations meets them; that there was none to meet."""
-    pace, quickest = work.pace_s or PACE_S, "" if work.pace_s == PACE_S else ", twice that of the quickest plan"
-    least = f"{1 / pace:.3g} tokens/s or more (a TPOT of at most {render(pace, 's')}{quickest})"
-    kept = f" Each user gets {least} where no TPOT is asked for." if work.pace_s else ""
+    configurations meets them; or that there was no target to meet."""
+    pace = _pace_text(work)
     if not work.goals:
-        most = "the lowest cost per token" if one.cost_usd_per_mtok is not None else "the most tokens per chip"
-        most = f"the cheapest fleet of this plan for {work.rate_per_s:,.3g} requests/s" if work.rate_per_s else most
-        return [
-            Advice(
-                f"No target was given, so this is the point of {most} at which prompts do not just queue (a TTFT of at "
-                f"most {PATIENCE_S:.0f}s, or twice a prompt's own time); --ttft and --tpot set one.{kept}"
-            )
-        ]
-    near = near_misses(work, one)
-    if not near or one.violations:  # a target that is missed at the middle of the band is what there is to tell
-        return [Advice(kept.strip())] if kept else []
-    ends = " and ".join(f"{name} of {render(high, 's')}" for name, _, high, _ in near)
-    at = {name: "" if goal.share is None else f"{goal.statistic}:" for name, goal in work.goals.items()}
-    flags = {
-        name.lower(): f"{at[name.lower()]}{render(target * value / high, 's')}" for name, value, high, target in near
-    }
-    lower = " ".join(f"--{name} {value}" for name, value in flags.items())
-    held = "" if one.estimated else "; the band holds 4 of 5 published runs of this kind"
-    means = "; TTFT and TPOT are means of requests, not percentiles" if set(work.statistics.values()) == {MEAN} else ""
-    named = " and ".join(name for name, *_ in near)
-    targets = f"The {named} {'targets are' if len(near) > 1 else 'target is'}"
-    text = f"{targets} met at the middle of the band and missed at its slow end ({ends}{held}){means}."
+        return [Advice(_no_target_text(work, row) + pace)]
+    near = near_misses(work, row)
+    if not near or row.violations:  # a target that is missed in the middle of the band is what there is to tell
+        return [Advice(pace.strip())] if pace else []
+
+    named = " and ".join(miss.name for miss in near)
+    ends = " and ".join(f"{miss.name} of {render(miss.high, 's')}" for miss in near)
+    if not row.estimated:
+        ends += "; the band holds 4 of 5 published runs of this kind"
+    targets = "targets are" if len(near) > 1 else "target is"
+    text = f"The {named} {targets} met at the middle of the band and missed at its slow end ({ends})"
+    if set(work.statistics.values()) == {MEAN}:
+        text += "; TTFT and TPOT are means of requests, not percentiles"
     if any(goal.share for goal in work.goals.values()):  # only a run tells which targets would leave room
-        return [Advice(f"{text}{kept}")]
-    lowered = {name: target * value / high for name, value, high, target in near}
+        return [Advice(f"{text}.{pace}")]
+    lowered = {miss.name: miss.lowered for miss in near}
     if not any(_means_within(config, lowered) for config in configs):
-        return [Advice(f"{text} Nothing here leaves room: more chips or looser targets would.{kept}")]
-    return [Advice(f"{text} {lower} would leave room.{kept}", flags, MEETS)]
+        return [Advice(f"{text}. Nothing here leaves room: more chips or looser targets would.{pace}")]
+    flags = {name.lower(): render(seconds, "s") for name, seconds in lowered.items()}
+    lower = " ".join(f"--{name} {value}" for name, value in flags.items())
+    return [Advice(f"{text}. {lower} would leave room.{pace}", flags, MEETS)]
+
+
+def _no_target_text(work: ServeRequest, row: ConfigReport) -> str:
+    """What is optimised where no target says what to meet."""
+    point = "the most tokens per chip"
+    if work.rate_per_s:
+        point = f"the cheapest fleet of this plan for {work.rate_per_s:,.3g} requests/s"
+    elif row.cost_usd_per_mtok is not None:
+        point = "the lowest cost per token"
+    return (
+        f"No target was given, so this is the point of {point} at which prompts do not just queue (a TTFT of at "
+        f"most {PATIENCE_S:.0f}s, or twice a prompt's own time); --ttft and --tpot set one."
+    )
+
+
+def _pace_text(work: ServeRequest) -> str:
+    """The pace that each user gets where no TPOT is asked for, as a sentence that follows another; else empty."""
+    if not work.pace_s:
+        return ""
+    tpot = render(work.pace_s, "s")
+    if work.pace_s != PACE_S:
+        tpot += ", twice that of the quickest plan"
+    return (
+        f" Each user gets {1 / work.pace_s:.3g} tokens/s or more (a TPOT of at most {tpot}) where no TPOT is asked for."
+    )
 
 
 def _means_within(config: Config, targets: dict[str, float]) -> bool:

@@ -6,22 +6,20 @@ from dragonscale.commands.given import check_named
 from dragonscale.commands.questions.serve import ServeQuestion
 from dragonscale.commands.record import Face, Record, bind
 from dragonscale.commands.serve.answer import answer
-from dragonscale.commands.serve.config import deployment_of, iterations
 from dragonscale.commands.serve.recommended import next_command, recommended
+from dragonscale.commands.serve.serve_blocks import serve_blocks
 from dragonscale.commands.serve.serve_charts import draw
 from dragonscale.commands.serve.serve_question import read_question
 from dragonscale.commands.serve.serve_records import ServeReport
-from dragonscale.commands.serve.serve_sheet import serve_sheet
 from dragonscale.listener import Listener
 from dragonscale.plan.ledger import Ledger
 from dragonscale.plan.timeline import TimelinePass, save_timeline, timeline
 from dragonscale.serving.engine import plan_file
-from dragonscale.serving.iteration.ledger import iteration_ledger
 
 
 def ask(question: ServeQuestion, listener: Listener, brief: bool = False) -> ServeReport:
-    """Read a question, tell how it was read, and answer it; briefly, without what is solved or searched beside the
-    answer."""
+    """The answer to a question, which is told first how it was read; in brief without what is solved or searched beside
+    the answer."""
     asked = read_question(question)
     for text in asked.notes:
         listener.note(text)
@@ -29,23 +27,10 @@ def ask(question: ServeQuestion, listener: Listener, brief: bool = False) -> Ser
     return report.came_from(report.asked or asked, listener.notes)
 
 
-def iteration_ledgers(report: ServeReport) -> dict[str, Ledger]:
-    """The ledgers of a prefill and of a decode step of the first configuration of a report, which keeps them beside its
-    fields."""
-    kept, best = vars(report), report.first()
-    if "ledgers" not in kept:
-        kept["ledgers"] = {}
-        for name in ("prefill", "decode"):
-            deployment = deployment_of(report.asked, best, name)
-            step = iterations(report.asked, best.batch, deployment)[name]
-            kept["ledgers"][name] = iteration_ledger(deployment, step)
-    return kept["ledgers"]
-
-
 def save_iterations(report: ServeReport, path: str) -> str:
     """Write a prefill and a decode step of the first configuration as a timeline for ui.perfetto.dev."""
-    best, ledgers = report.first(), iteration_ledgers(report)
-    passes = [TimelinePass(name, tuple(ledger.lines)) for name, ledger in ledgers.items()]
+    best = report.first()
+    passes = [TimelinePass(name, tuple(ledger.lines)) for name, ledger in report.ledgers.items()]
     save_timeline(timeline(passes, f"{report.model} on {best.copy_slice}: {best.plan}, batch {best.batch}"), path)
     return "; open it at https://ui.perfetto.dev"
 
@@ -60,14 +45,16 @@ def _save(report: ServeReport, path: str) -> str:
 
 
 def _sheet(report: ServeReport, detail: bool) -> Sheet:
-    sheet, command = serve_sheet(report, detail), report.asked and next_command(report.asked, report)
+    """The answer laid out, with the command that runs it under traffic at its end."""
+    sheet = serve_blocks(report, detail)
+    command = report.asked and next_command(report.asked, report)
     if not command:
         return sheet
     return Sheet((*sheet.blocks, NextStep(command, "Next, under traffic:")))
 
 
 def _ledger(report: ServeReport) -> Ledger:
-    return iteration_ledgers(report)["decode"]
+    return report.ledgers["decode"]
 
 
 def _verify(report: ServeReport) -> Record:

@@ -1,7 +1,6 @@
 """What an answer recommends, with everything it was worked out for: as a plan file, and as the question that
 `dscale simulate` answers about it."""
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -14,25 +13,14 @@ from dragonscale.commands.serve.config import deployment_of
 from dragonscale.commands.serve.serve_question import ServeAsked
 from dragonscale.commands.serve.serve_records import ConfigReport, ServeReport
 from dragonscale.commands.simulate.ask_simulate import command_of
-from dragonscale.commands.simulate.simulate_question import prefill_engine
 from dragonscale.physics.hardware import Slice
-from dragonscale.physics.units import parse
 from dragonscale.serving.engine import plan_file
 from dragonscale.serving.engine.auto import auto_choice
 from dragonscale.serving.engine.checkpoint import plan_text
 from dragonscale.serving.engine.engine import split_settings
 from dragonscale.serving.engine.plan import parse_serving_plan
+from dragonscale.serving.space.prefill_engine import prefill_engine
 from dragonscale.serving.steady.targets import LATENCIES
-
-TURNS, FEWEST = 5, 1000
-"""Requests in a short run over those under way at once, and in all at least: its means are then within 1% of those of a
-long run, that of the time to first token within 6%."""
-SESSIONS, MOST_REQUESTS = 2, 10_000
-"""Times of a mean session that a short run takes, and its requests at most for the sake of that: as many as `dscale
-simulate` has without a word."""
-MOST_REPLICAS = 4
-"""Larger fleets at a rate are run as one of this size with the same load on each replica, or of as many as the fewest
-requests are enough for: the more there are, the less their batches vary."""
 
 
 def recommended(asked: ServeAsked, report: ServeReport) -> plan_file.SavedPlan:
@@ -165,38 +153,3 @@ def next_command(asked: ServeAsked, report: ServeReport) -> str:
 def piece_of(asked: ServeAsked, name: str) -> Slice:
     """The slice of a replica, of the very chips that were asked about."""
     return slice_of(name, (chip for chip, _ in asked.targets))
-
-
-def short_question(asked: ServeAsked, best: ConfigReport) -> SimulateQuestion:
-    """The same question about a short run of fewer replicas: one of those that clients keep full, since they take
-    nothing from each other, at most so many of those that share a rate, and as few of two pools as have their ratio."""
-    question = simulate_question(asked, best)
-    replicas = question.replicas or 1
-    rate = asked.ask.rate if asked.case else question.rate and parse(question.rate, "count/s", "--rate")
-    each = (rate or 0.0) / replicas
-    enough = FEWEST / (TURNS * each * best.latency_s) if each else 0.0
-    enough = 0.0 if asked.session_calls else enough  # a run of sessions is longer than that
-    kept = min(replicas, max(MOST_REPLICAS, int(enough))) if each else 1
-    if best.prefill:
-        kept = replicas // math.gcd(replicas, best.prefill.replicas)
-    under_way = each * kept * best.latency_s or best.batch
-    requests = max(math.ceil(TURNS * under_way), FEWEST)
-    if each:  # how many sessions there are swings as slowly as sessions end
-        session_s = asked.session_s + asked.session_calls * best.latency_s
-        requests = max(requests, min(math.ceil(SESSIONS * each * kept * session_s), MOST_REQUESTS))
-    prefills = best.prefill.replicas * kept // replicas if best.prefill else 0
-    return fleet_question(asked, best, each * kept, kept, prefills, requests)
-
-
-def fleet_question(
-    asked: ServeAsked, best: ConfigReport, rate: float, replicas: int, prefills: int, requests: int
-) -> SimulateQuestion:
-    """So many replicas of a configuration at a rate, or with clients that fill its batch where that is 0; with the very
-    model and chips that were asked about."""
-    question = simulate_question(asked, best)
-    words: dict[str, Any] = {"model": asked.model, "on": piece_of(asked, best.copy_slice)}
-    words |= {"draft": asked.question.draft} if question.draft else {}
-    if best.prefill:
-        words |= {"prefill_on": piece_of(asked, best.prefill.slice), "prefill_replicas": prefills}
-    words |= {"rate": f"{rate}/s", "clients": None, "users": None} if rate else {"clients": best.batch}
-    return replace(question, **words, replicas=replicas, requests=str(requests), set="", assume="", family="")

@@ -7,9 +7,10 @@ from dragonscale.blocks.charts.amounts import amount
 from dragonscale.blocks.charts.axes import log_axis
 from dragonscale.commands.charts.moves import serving_splits
 from dragonscale.commands.charts.roles import memory_stack, nothing_to_draw, time_parts, time_role
-from dragonscale.commands.serve.config import WIRES
-from dragonscale.commands.serve.serve_records import ConfigReport, ServeReport, StepTerm
+from dragonscale.commands.serve.serve_records import ConfigReport, ServeReport
+from dragonscale.serving.advice.bills import WIRES, StepTerm
 
+# The degrees of a plan as charts name them.
 _SHORT = {"pipe": "pp", "data": "dp", "expert": "ep", "context": "cp", "width": "width", "tensor": "tp"}
 
 
@@ -27,62 +28,67 @@ def _requests(report: ServeReport) -> str:
 
 def _where(report: ServeReport) -> str:
     """The model, and its chips where all configurations have the same."""
-    chips = {one.copy_slice.partition(":")[0] for one in report.configs}
+    chips = {row.chip for row in report.configs}
     return f"{report.model} on {chips.pop()}" if len(chips) == 1 else report.model
 
 
-def _named(one: ConfigReport) -> str:
+def _name(row: ConfigReport) -> str:
     """A configuration in few words: its chips, its degrees, its batch."""
-    degrees = [f"{short}{getattr(one, name)}" for name, short in _SHORT.items() if getattr(one, name) > 1]
-    return f"{one.copy_slice} {' '.join(degrees)} batch {one.batch:,}".replace("  ", " ")
+    degrees = [f"{short}{getattr(row, name)}" for name, short in _SHORT.items() if getattr(row, name) > 1]
+    return " ".join((row.copy_slice, *degrees, f"batch {row.batch:,}"))
 
 
-def _yield(one: ConfigReport) -> str:
-    cost = f", {amount(one.cost_usd_per_mtok, 'USD')} per million" if one.cost_usd_per_mtok else ""
-    return f"{one.output_tokens_per_s_per_chip:,.0f} tokens/s per chip, {one.tokens_per_s_per_user:,.3g} per user{cost}"
+def _yield(row: ConfigReport) -> str:
+    """What a configuration makes, and what that costs."""
+    text = f"{row.output_tokens_per_s_per_chip:,.0f} tokens/s per chip, {row.tokens_per_s_per_user:,.3g} per user"
+    if row.cost_usd_per_mtok:
+        text += f", {amount(row.cost_usd_per_mtok, 'USD')} per million"
+    return text
 
 
 def frontier_chart(report: ServeReport) -> Chart:
     """Tokens per second of a user against those of a chip: a line for each chip, the best configurations named."""
-    series = [
-        LineSeries(
-            chip if len(report.frontier_by_chip) > 1 else "",  # the title of one line is the chart's
-            tuple(sorted((one.tokens_per_s_per_user, one.output_tokens_per_s_per_chip) for one in points)),
-            dots=True,
-        )
-        for chip, points in report.frontier_by_chip.items()
-    ]
-    best = [
-        (one.tokens_per_s_per_user, one.output_tokens_per_s_per_chip, f"{_named(one)}: {_yield(one)}")
-        for one in report.configs
-        if one.tokens_per_s_per_user > 0
-    ]
-    points = [*(point for one in series for point in one.points), *(one[:2] for one in best)]
-    x = log_axis("output tokens/s of one user", "number", [one[0] for one in points])
-    y = log_axis("output tokens/s per chip", "number", [one[1] for one in points])
+    lines: list[LineSeries] = []
+    for chip, frontier in report.frontier_by_chip.items():
+        points = sorted((point.tokens_per_s_per_user, point.output_tokens_per_s_per_chip) for point in frontier)
+        name = chip if len(report.frontier_by_chip) > 1 else ""  # the title of one line is the chart's
+        lines.append(LineSeries(name, tuple(points), dots=True))
+    best: list[tuple[float, float, str]] = []
+    for row in report.configs:
+        if row.tokens_per_s_per_user > 0:
+            text = f"{_name(row)}: {_yield(row)}"
+            best.append((row.tokens_per_s_per_user, row.output_tokens_per_s_per_chip, text))
+    points = [point for line in lines for point in line.points] + [point[:2] for point in best]
+    x = log_axis("output tokens/s of one user", "number", [user for user, _ in points])
+    y = log_axis("output tokens/s per chip", "number", [chip for _, chip in points])
     tpot = report.workload.tpot_s
-    rules = [RuleLine(1 / tpot, f"TPOT {amount(tpot, 's')}")] if tpot and x.low < 1 / tpot < x.high else []
+    rules: list[RuleLine] = []
+    if tpot and x.low < 1 / tpot < x.high:
+        rules.append(RuleLine(1 / tpot, f"TPOT {amount(tpot, 's')}"))
     title = f"{_where(report)}: tokens/s per user vs per chip"
-    return charts.line_chart(series, x, y, title, _requests(report), rules, numbered=best)
+    return charts.line_chart(lines, x, y, title, _requests(report), rules, numbered=best)
 
 
-def _terms(rows: list[StepTerm], name: str, remark: str) -> PartStack:
-    return PartStack(name, time_parts((row.name, row.expected_s, 0.0) for row in rows), remark)
+def _time_stack(terms: list[StepTerm], name: str, remark: str) -> PartStack:
+    return PartStack(name, time_parts((term.name, term.expected_s, 0.0) for term in terms), remark)
 
 
 def decode_chart(report: ServeReport) -> Chart:
     """A decode step of the configurations whose terms are known."""
-    known = [one for one in report.configs if one.terms]
-    stacks = [_terms(one.terms, _named(one), f"{amount(one.decode_step_s, 's')} a step") for one in known]
+    stacks: list[PartStack] = []
+    for row in report.configs:
+        if row.terms:
+            stacks.append(_time_stack(row.terms, _name(row), f"{amount(row.decode_step_s, 's')} a step"))
     return charts.time_bars(stacks, f"{_where(report)}: a decode step", _requests(report), "time of a decode step")
 
 
 def prefill_chart(report: ServeReport) -> Chart:
     """A prompt by itself, all its chunks together."""
     stacks: list[PartStack] = []
-    for one in report.configs:
-        if terms := one.prefill_terms:
-            stacks.append(_terms(terms, _named(one), amount(sum(row.expected_s for row in terms), "s")))
+    for row in report.configs:
+        if row.prefill_terms:
+            total = sum(term.expected_s for term in row.prefill_terms)
+            stacks.append(_time_stack(row.prefill_terms, _name(row), amount(total, "s")))
     title = f"{_where(report)}: prefill of a prompt"
     return charts.time_bars(stacks, title, _requests(report), "time of a prompt that runs alone")
 
@@ -90,9 +96,9 @@ def prefill_chart(report: ServeReport) -> Chart:
 def memory_chart(report: ServeReport) -> Chart:
     """What fills a chip, against what it has."""
     stacks: list[PartStack] = []
-    for one in report.configs:
-        if (use := one.memory) is not None:
-            stacks.append(memory_stack(_named(one), use.parts().items(), one.hbm_bytes, one.hbm_limit_bytes))
+    for row in report.configs:
+        if row.memory is not None:
+            stacks.append(memory_stack(_name(row), row.memory.parts().items(), row.hbm_bytes, row.hbm_limit_bytes))
     if not stacks:
         raise nothing_to_draw("no configuration says what fills its memory")
     limit = report.configs[0].hbm_limit_bytes
@@ -102,17 +108,20 @@ def memory_chart(report: ServeReport) -> Chart:
 def mesh_picture(report: ServeReport) -> Chart:
     """The mesh of one replica of the best configuration, with what goes over its axes in a decode step."""
     best = report.configs[0]
-    terms = {row.name: row for row in best.terms}
+    terms = {term.name: term for term in best.terms}
     axes: list[MeshAxis] = []
-    for name in ("pipe", "data", "context", "width", "tensor"):
+    for name in ("pipe", "data", "context", "width", "tensor"):  # outermost first
         term = terms.get(WIRES[name])
-        moves = (AxisMove(f"{term.name}, a decode step", term.bytes, term.expected_s),) if term and term.bytes else ()
+        moves: tuple[AxisMove, ...] = ()
+        if term is not None and term.bytes:
+            moves = (AxisMove(f"{term.name}, a decode step", term.bytes, term.expected_s),)
         splits = serving_splits(name, best.expert)
         axes.append(MeshAxis(name, getattr(best, name), time_role(WIRES[name]), splits, moves))
     subtitle = f"{report.model}: one replica, batch {best.batch:,}; what each chip sends in a decode step"
-    return charts.mesh_chart(axes, f"{_named(best)}", subtitle, best.copy_slice.partition(":")[0])
+    return charts.mesh_chart(axes, _name(best), subtitle, best.chip)
 
 
+# What can be drawn; all but the frontier are of the best configuration.
 KINDS = {
     "frontier": frontier_chart,
     "decode": decode_chart,
@@ -120,4 +129,3 @@ KINDS = {
     "memory": memory_chart,
     "mesh": mesh_picture,
 }
-"""What can be drawn; all but the frontier are of the best configuration."""

@@ -1,5 +1,6 @@
 """The records that `dscale serve` answers with; `--json` prints them as they are."""
 
+from functools import cached_property
 from typing import Any, ClassVar
 
 import msgspec
@@ -15,12 +16,17 @@ from dragonscale.commands.serve.variant_records import (
     PrefixCache,
     Speculation,
 )
-from dragonscale.commands.simulate.simulate_records import Latency
 from dragonscale.errors import INFEASIBLE, MISSED, Infeasible
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger
+from dragonscale.serving.advice.bills import MemoryUse, StepTerm, iteration_ledgers
+from dragonscale.serving.advice.job import ServingJob
+from dragonscale.serving.advice.limits import solved_limits
 from dragonscale.serving.engine.plan import ServingPlan, parse_serving_plan
+from dragonscale.serving.space.frontier import Config
+from dragonscale.serving.steady.steady import Steady
 from dragonscale.serving.steady.targets import LatencyTarget
+from dragonscale.simulation.fleet_sizing.simulated_run import SimulatedRun
 
 SHORT = {"tensor": "tp", "width": "w", "data": "dp", "expert": "ep", "context": "cp", "pipe": "pp"}
 """The degrees of a plan as tables print them and `--plan` reads them."""
@@ -54,60 +60,10 @@ class ServeRequest(msgspec.Struct):
     @property
     def goals(self) -> dict[str, LatencyTarget]:
         """The targets, by the name of the latency."""
-        return {
-            name: LatencyTarget(getattr(self, f"{name}_s"), statistic) for name, statistic in self.statistics.items()
-        }
-
-
-class StepTerm(msgspec.Struct):
-    """A line of an iteration's bill; `roofline_s` is its bound at datasheet rates. Expected seconds
-    add up to the step."""
-
-    name: str
-    roofline_s: float
-    expected_s: float
-    bytes: float
-    flops: float
-
-
-class MemoryUse(msgspec.Struct):
-    """What fills a chip. `left_alone_bytes` is what the engine does not touch; `sequence_bytes` is what a sequence of
-    full length takes of a chip (the mean over data ranks), `token_bytes` that for each of its tokens: windows that are
-    full and fixed states are in it. `pages` and `tokens` count those of the whole replica, for sequences of this
-    length, with the ones in use; `wasted` is the part of the pages in use that holds nothing (half a page of each
-    sequence)."""
-
-    weights_bytes: float
-    cache_bytes: float
-    working_bytes: float
-    reserve_bytes: float
-    free_bytes: float
-    left_alone_bytes: float
-    page_tokens: int
-    pages: int
-    tokens: float
-    wasted: float
-    sequence_bytes: float = 0.0
-    token_bytes: float = 0.0
-    kv_cache_tokens: int = 0
-    """Tokens of cache of the whole replica as engines print them when they start."""
-    largest_context: int = 0
-    """Tokens of the longest request that fits, prompt and output together; no more than the model was made for."""
-    model_context: int = 0
-    """Tokens that the model was made for; 0 where that is not known."""
-    ranks: int = 1
-    """Ranks that requests are dealt out to, each with its part of these tokens."""
-
-    def parts(self) -> dict[str, float]:
-        """Bytes of the whole chip by what they are for."""
-        return {
-            "weights": self.weights_bytes,
-            "KV cache": self.cache_bytes,
-            "workspace": self.working_bytes,
-            "reserve": self.reserve_bytes,
-            "free for KV cache": self.free_bytes,
-            "unused": self.left_alone_bytes,
-        }
+        targets: dict[str, LatencyTarget] = {}
+        for name, statistic in self.statistics.items():
+            targets[name] = LatencyTarget(getattr(self, f"{name}_s"), statistic)
+        return targets
 
 
 class PrefillPool(msgspec.Struct):
@@ -123,7 +79,17 @@ class PrefillPool(msgspec.Struct):
     engine: str = ""
 
 
-class ConfigReport(msgspec.Struct, dict=True):
+class JudgedRow:
+    """The domain objects that a row was laid out from; no JSON has them."""
+
+    config: Config
+    state: Steady
+    """The steady state whose parts add up to the times that the row shows."""
+    bills: dict[str, Ledger]
+    """The ledgers behind its terms, by phase; rows without terms have none."""
+
+
+class ConfigReport(msgspec.Struct, JudgedRow, dict=True):
     """One configuration. `slice` is what was asked for, `copy_slice` what one replica takes of it, `copies` how many
     fit; times, batch (requests in flight) and memory are those of one replica. `prefill_s` is a whole prompt's prefill
     beside the others, in `prefill_chunks` of up to `chunk_tokens`: the iterations that it shares with their tokens and
@@ -215,6 +181,11 @@ class ConfigReport(msgspec.Struct, dict=True):
     def __repr__(self) -> str:
         return f"<ConfigReport: {self.slice}: {config_text(self)}, {self.times()}>"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles keep the domain objects."""
+        fields = tuple(getattr(self, name) for name in self.__struct_fields__)
+        return type(self), fields, dict(self.__dict__)
+
     def times(self) -> str:
         """What a request waits."""
         return f"TTFT {render(self.ttft_s, 's')}, TPOT {render(self.tpot_s, 's')}"
@@ -237,47 +208,57 @@ class ConfigReport(msgspec.Struct, dict=True):
         return self.copy_slice.partition(":")[0]
 
 
-def engines_text(one: ConfigReport) -> str:
+def engines_text(row: ConfigReport) -> str:
     """The engine of a configuration; of pools that run two forms of it, both."""
-    if one.prefill is None or one.prefill.engine in ("", one.engine):
-        return one.engine
-    return f"{one.prefill.engine} for prefill and {one.engine} for decode"
+    if row.prefill is None or row.prefill.engine in ("", row.engine):
+        return row.engine
+    return f"{row.prefill.engine} for prefill and {row.engine} for decode"
 
 
-def degrees_text(one: ConfigReport | ServingPlan) -> str:
+def degrees_text(plan: ConfigReport | ServingPlan) -> str:
     """The sharding of a configuration in a few letters, which `--plan` reads."""
-    degrees = [f"{short}{getattr(one, name)}" for name, short in SHORT.items() if getattr(one, name) > 1]
-    degrees += [f"by {one.spread}"] if one.spread != "copy" else []
+    degrees = [f"{short}{getattr(plan, name)}" for name, short in SHORT.items() if getattr(plan, name) > 1]
+    if plan.spread != "copy":
+        degrees.append(f"by {plan.spread}")
     return " ".join(degrees) or "tp1"
 
 
-def plan_text(one: ConfigReport) -> str:
+def plan_text(row: ConfigReport) -> str:
     """The sharding, with the replicas that the slice holds; of pools that of both."""
-    if one.prefill is not None:
-        first = degrees_text(parse_serving_plan(one.prefill.plan))
-        return f"{one.prefill.replicas}x {first} prefill, {one.decodes}x {degrees_text(one)} decode"
-    return (f"{one.copies}x " if one.copies > 1 else "") + degrees_text(one)
+    if row.prefill is not None:
+        prefill = degrees_text(parse_serving_plan(row.prefill.plan))
+        return f"{row.prefill.replicas}x {prefill} prefill, {row.decodes}x {degrees_text(row)} decode"
+    if row.copies > 1:
+        return f"{row.copies}x {degrees_text(row)}"
+    return degrees_text(row)
 
 
-def formats_text(one: ConfigReport) -> str:
+def formats_text(row: ConfigReport) -> str:
     """Formats in one word where they agree: weights/matmuls, and the KV cache where it differs."""
-    weights, compute, cache = (one.dtypes[name] for name in ("weights", "compute", "kv"))
-    if compute.startswith(weights):  # fp8, fp8_block
+    weights, compute, cache = (row.dtypes[name] for name in ("weights", "compute", "kv"))
+    if compute.startswith(weights):  # fp8 and fp8_block
         return compute if cache == weights else f"{compute} kv {cache}"
-    return f"{weights}/{compute}" if cache == compute else f"{weights}/{compute} kv {cache}"
+    if cache == compute:
+        return f"{weights}/{compute}"
+    return f"{weights}/{compute} kv {cache}"
 
 
-def config_text(one: ConfigReport) -> str:
-    """A configuration in a few words: replicas, sharding, formats, batch."""
-    drafts = f", {one.drafts} draft{'s' * (one.drafts > 1)} a step" if one.drafts else ""
-    each = " each" if max(one.copies, one.decodes) > 1 else ""
-    return f"{plan_text(one)}, {formats_text(one)}, batch {one.batch:,}{each}{drafts}"
+def config_text(row: ConfigReport) -> str:
+    """A configuration in a few words: replicas, sharding, formats, batch, drafts."""
+    text = f"{plan_text(row)}, {formats_text(row)}, batch {row.batch:,}"
+    if max(row.copies, row.decodes) > 1:
+        text += " each"
+    if row.drafts:
+        text += f", {row.drafts} draft{'s' * (row.drafts > 1)} a step"
+    return text
 
 
-def beaten_text(one: ConfigReport) -> str:
-    """A configuration beside another, in a few words: what it is, what it makes and what that costs."""
-    dollars = "" if one.cost_usd_per_mtok is None else f", ${one.cost_usd_per_mtok:,.2f} per million"
-    return f"{plan_text(one)} on {one.copy_slice}: {one.output_tokens_per_s_per_chip:,.0f} tok/s per chip{dollars}"
+def beaten_text(row: ConfigReport) -> str:
+    """A configuration that another beats, in a few words: what it is, what it makes and what that costs."""
+    text = f"{plan_text(row)} on {row.copy_slice}: {row.output_tokens_per_s_per_chip:,.0f} tok/s per chip"
+    if row.cost_usd_per_mtok is not None:
+        text += f", ${row.cost_usd_per_mtok:,.2f} per million"
+    return text
 
 
 class PoolReport(msgspec.Struct):
@@ -316,27 +297,24 @@ class Disaggregation(msgspec.Struct):
     advice: str
 
 
-class SimulatedRun(msgspec.Struct):
-    """A short run of the headline under its traffic: `clients` that keep the batch of one replica full, or requests at
-    the asked rate (of a large fleet a few replicas and their part of it). `latency` has `ttft_s`, `tpot_s`, `itl_s`,
-    `e2e_s` and the time until a request is scheduled, `queue_s`. Where a result was near a target, latencies are means
-    over `runs` with other random numbers, each of so many `requests`."""
+class ServingAdvice(msgspec.Struct, frozen=True):
+    """What takes most of a step (`bound`) and what to `change`; both in one `text`; and what of it flags can follow."""
 
-    replicas: int
-    clients: int | None
-    rate_per_s: float | None
-    requests: int
-    latency: dict[str, Latency]
-    output_tokens_per_s_per_chip: float
-    meets_slo: bool
-    runs: int = 1
-    router: str = ""
-    """How requests were given to replicas."""
-    cached: float = 0.0
-    """The part of prompt tokens that was found in prefix caches."""
+    text: str
+    bound: str
+    change: str
+    changes: tuple[Advice, ...] = ()
 
 
-class ServeReport(Record):
+class JudgedReport:
+    """What a report was laid out from, beside its question; no JSON has it."""
+
+    judged_job: ServingJob | None = None
+    """The job whose best configuration has its limits solved."""
+    bottleneck: ServingAdvice | None = None
+
+
+class ServeReport(Record, JudgedReport):
     """The answer: the recommended configuration first. `frontier` is over all chips that were asked for,
     `frontier_by_chip` of each of them alone."""
 
@@ -379,13 +357,20 @@ class ServeReport(Record):
     recommended_reason: str = ""
     """Why the first configuration is recommended though another one that is shown costs less; empty where none does."""
 
-    @property
+    @cached_property
     def limits(self) -> list[LimitRow]:
-        """Where the first configuration changes its nature. Solved when asked for first, by what stands beside the
-        fields: formulas take a second."""
-        if (solve := vars(self).pop("unsolved", None)) is not None:
-            self.limit_rows = solve()
-        return self.limit_rows
+        """Where the first configuration changes its nature; none in brief. Solved when first asked for, since formulas
+        take a second."""
+        if self.judged_job is None:
+            return self.limit_rows
+        limits = solved_limits(self.judged_job, self.first().config)
+        return [LimitRow(limit.name, limit.counts, limit.text, limit.value) for limit in limits]
+
+    @cached_property
+    def ledgers(self) -> dict[str, Ledger]:
+        """The ledgers of a prefill and of a decode step of the first configuration, with its collectives and kernels
+        under their own names."""
+        return iteration_ledgers(self.asked, self.first().config)
 
     def to_dict(self) -> dict[str, Any]:
         self.limit_rows = self.limits
@@ -399,7 +384,9 @@ class ServeReport(Record):
     @property
     def exit_code(self) -> int:
         """0 where the targets are met, another where something fits and misses them, and where nothing fits."""
-        return 0 if self.best is not None else MISSED if self.configs else INFEASIBLE
+        if self.best is not None:
+            return 0
+        return MISSED if self.configs else INFEASIBLE
 
     @property
     def ledger(self) -> Ledger:
@@ -412,13 +399,10 @@ class ServeReport(Record):
 
     @property
     def bound_and_change(self) -> tuple[str, str]:
-        """What bounds the first configuration and what to change, which `advice` says in one; beside the fields."""
-        return vars(self).get("bound_and_change", ("", self.advice))
-
-    def advised(self, text: str, bound: str, change: str) -> None:
-        """Take advice, whole and in its parts."""
-        self.advice = text
-        vars(self)["bound_and_change"] = bound, change
+        """What bounds the first configuration, and what to change, which `advice` says in one."""
+        if self.bottleneck is None:
+            return "", self.advice
+        return self.bottleneck.bound, self.bottleneck.change
 
     def first(self) -> ConfigReport:
         """The first configuration; none is a sentence."""

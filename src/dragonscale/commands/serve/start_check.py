@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, replace
 
-from dragonscale.commands.serve.config import first, longest_request
 from dragonscale.commands.serve.serve_question import ServeAsked
 from dragonscale.physics.units import render
+from dragonscale.serving.advice.bills import longest_request, scalar
 from dragonscale.serving.engine.engine import Engine
 from dragonscale.serving.iteration.capacity import Capacity, capacity
 from dragonscale.serving.iteration.deployment import Deployment
@@ -26,13 +26,13 @@ class StartCheck:
 def start_check(asked: ServeAsked) -> StartCheck | None:
     """The check of another software's launch; None of a plan that names no longest request, or whose weights do not
     fit."""
-    longest, saved = asked.served_length, asked.saved
-    if longest is None or saved is None:
+    longest, plan = asked.served_length, asked.plan
+    if longest is None or plan is None:
         return None
     chip, piece = asked.targets[0]
     engine = asked.engine_on(chip)
-    room = capacity(Deployment(asked.model, piece or slices_of(chip)[0], saved.plan, engine))
-    if first(room.cache) <= 0:
+    room = capacity(Deployment(asked.model, piece or slices_of(chip)[0], plan, engine))
+    if scalar(room.cache) <= 0:
         return None
     check = StartCheck(
         largest_context=longest_request(asked.model, room),
@@ -51,13 +51,13 @@ LONGER = "The launch is for requests of up to {:,} tokens, and its KV cache hold
 
 def _refusal(asked: ServeAsked, engine: Engine, room: Capacity, longest: int) -> str:
     """Why an engine does not start, in its terms."""
-    need = first(room.sequence(room.in_pages(float(longest)))) * first(room.places)
+    need = scalar(room.sequence(room.in_pages(float(longest)))) * scalar(room.places)
     whose = f"{engine.length_flag} is {longest:,}"
     if not asked.length_said:
         whose = f"without {engine.length_flag} a request may have the model's {longest:,} tokens"
     return (
         f"{engine.title} refuses to start: {whose}, and one such request takes {render(need, 'bytes')} of KV cache on "
-        f"a chip, where {render(first(room.cache), 'bytes')} are left for it."
+        f"a chip, where {render(scalar(room.cache), 'bytes')} are left for it."
     )
 
 

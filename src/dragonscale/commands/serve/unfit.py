@@ -1,141 +1,81 @@
-"""Why nothing fits: the bytes that are missing, the smallest slice that holds the model, what divides, and what to
-change."""
+"""Sentences about why nothing fits, and what to change."""
 
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass
 
 from dragonscale.commands.advised import FITS, Advice
-from dragonscale.commands.serve.config import first
-from dragonscale.commands.serve.remedies import quantize_text
-from dragonscale.commands.serve.search import search
-from dragonscale.commands.serve.serve_question import ServeAsked
-from dragonscale.physics.hardware import Chip, Slice
-from dragonscale.serving.engine.checkpoint import bits
-from dragonscale.serving.engine.formats import Formats
-from dragonscale.serving.engine.plan import ServingPlan
-from dragonscale.serving.iteration.capacity import capacity
-from dragonscale.serving.iteration.deployment import Deployment
-from dragonscale.serving.space.legal import divisible
-from dragonscale.serving.space.space import parts_of, slices_of, splits
+from dragonscale.commands.serve.format_notes import quantize_text
+from dragonscale.models.transformer import Transformer
+from dragonscale.serving.advice.job import ServingJob
+from dragonscale.serving.advice.unfit import Indivisible, Shortage, why_unfit
 
 MEMORY = "Bound by memory."
 NOTHING_HOLDS = "Bound by memory; no slice, format or batch that was tried holds it."
 DIVISION = "Bound by how the model divides: take a number of chips that divides its heads."
 
 
-def unfit(asked: ServeAsked, brief: bool = False) -> tuple[list[Advice], str]:
-    """Why nothing fits at all, with the bytes that are missing and the smallest slice that holds the model; and what to
-    change. In brief the bytes that a given plan misses alone, without looking for what holds it."""
-    chip, piece = asked.targets[0]
-    if brief and asked.saved is not None:
-        return [Advice(_shortage(asked, chip, piece, asked.formats(chip)[-1]))], MEMORY
-    uneven = "" if asked.several else _indivisible(asked, piece)
-    if not uneven:
-        lines = _too_large(asked)
-        return lines, MEMORY if any(one.flags for one in lines) else NOTHING_HOLDS
-    return [advice for advice in (Advice(uneven), _narrower_fit(asked)) if advice.text], DIVISION
+@dataclass(frozen=True)
+class UnfitText:
+    """Why nothing fits and what would, a sentence each; and what bounds it."""
+
+    sentences: list[Advice]
+    bound: str
 
 
-def _too_large(asked: ServeAsked) -> list[Advice]:
-    lines: list[Advice] = []
-    engine = asked.engine_on(asked.targets[0][0])
-    most = engine.scheduling.max_sequences
-    if asked.batch is not None and asked.batch > most:
-        text = f"{engine.name} decodes at most {most:,} sequences at once in each place, not {asked.batch:,}."
-        lines.append(Advice(text))
-    for chip, piece in asked.targets[:1] if not asked.everywhere else ():
-        formats = asked.formats(chip)[-1]
-        lines.append(Advice(_shortage(asked, chip, piece, formats)))
-        changes = (_holds(asked, chip), _by_batch_fit(asked), _narrower_fit(asked))
-        lines += [advice for advice in changes if advice.text]
-    return lines or [Advice(f"No slice of the catalogue holds {asked.model.name} and one sequence.")]
+def unfit(job: ServingJob, brief: bool = False) -> UnfitText:
+    """Why nothing fits at all, and what to change. In brief the bytes that a given plan lacks alone."""
+    why = why_unfit(job, brief)
+    sentences: list[Advice] = []
+    if why.division is not None:
+        sentences.append(Advice(_division_text(job.model, why.division)))
+    if why.sequences is not None:
+        limit = f"at most {why.sequences.limit:,} sequences at once in each place, not {why.sequences.batch:,}"
+        sentences.append(Advice(f"{why.sequences.engine} decodes {limit}."))
+    if why.shortage is not None:
+        sentences.append(Advice(_shortage_text(job.model, why.shortage)))
+    if why.larger_slice is not None:
+        piece = why.larger_slice.piece
+        text = f"Of the usual sizes the smallest that holds it is {piece}, with {why.larger_slice.plan}."
+        sentences.append(Advice(text, {"on": str(piece), "plan": ""}, FITS))
+    if why.smaller_batch is not None:
+        flags = {"batch": str(why.smaller_batch)}
+        sentences.append(Advice(f"The largest batch that fits is {why.smaller_batch}.", flags, FITS))
+    if why.narrower is not None:
+        plan = why.narrower.plan
+        where = f"{plan} on {why.narrower.piece} ({quantize_text(job.model, plan.weights)})"
+        text = f"Quantised to {plan.weights} it fits: {where}."
+        sentences.append(Advice(text, {"quantize": plan.weights}, FITS))
+    if not sentences:
+        sentences.append(Advice(f"No slice of the catalogue holds {job.model.name} and one sequence."))
+
+    if why.division is not None:
+        return UnfitText(sentences, DIVISION)
+    given_up = brief and job.plan is not None  # what would hold it was not searched
+    has_remedy = any(sentence.flags for sentence in sentences)
+    return UnfitText(sentences, MEMORY if given_up or has_remedy else NOTHING_HOLDS)
 
 
-def _indivisible(asked: ServeAsked, piece: Slice | None) -> str:
-    """That a slice has a number of chips that heads cannot be dealt out over, and what its parts lack."""
-    if piece is None or asked.saved is not None:
-        return ""
-    engine = asked.engine_on(piece.chip).name
-    if any(True for _ in splits(asked.model, piece, engine)):
-        return ""
-    heads = divisible(asked.model).heads
-    why = f"{asked.model.name} has {heads} heads, which {piece.chips} chips do not divide"
-    if heads % piece.chips == 0:
-        why = f"{engine} has no way to split {asked.model.name} over {piece.chips} chips"
-    parts = [part for part in parts_of(piece) if part.chips < piece.chips]
-    small = f", and {parts[-1]}, which it can be cut into, is too small" if parts else ""
-    found = sorted(search(replace(asked, targets=((piece.chip, None),))), key=lambda one: (one.chips, one.plan.pipe))
-    below = [one for one in found if one.chips < piece.chips][-1:]
-    above = [one for one in found if one.chips > piece.chips][:1]
-    below = [next(one for one in found if one.chips == below[0].chips)] if below else []
-    near = " and ".join(f"{one.plan} on {one.piece}" for one in (*below, *above))
-    return f"{why}{small}." + (f" It fits as {near}." if near else "")
+def _division_text(model: Transformer, division: Indivisible) -> str:
+    """That heads cannot be dealt out over a slice, and what fits on one of nearly its size."""
+    chips = division.piece.chips
+    if division.heads_divide:
+        text = f"{division.engine} has no way to split {model.name} over {chips} chips"
+    else:
+        text = f"{model.name} has {division.heads} heads, which {chips} chips do not divide"
+    if division.largest_part is not None:
+        text += f", and {division.largest_part}, which it can be cut into, is too small"
+    fits = " and ".join(f"{config.plan} on {config.piece}" for config in division.neighbours)
+    return f"{text}. It fits as {fits}." if fits else f"{text}."
 
 
-def _shortage(asked: ServeAsked, chip: Chip, piece: Slice | None, formats: Formats) -> str:
-    """What the largest piece that was looked at lacks."""
-    where = piece or slices_of(chip)[-1]
-    plan = asked.saved.plan if asked.saved is not None else _widest(asked, where, formats)
-    engine = asked.engine_on(chip, chips=where.chips)
-    room = capacity(Deployment(asked.model, where, plan, engine))
-    length = asked.ask.prompt + asked.ask.output
-    need = first(room.held(float(asked.batch or 1), float(length)))
-    sequences = f"{asked.batch} sequences" if (asked.batch or 1) > 1 else "one sequence"
-    usable = first(room.usable)
-    if need <= usable:
-        return f"No batch of {asked.batch or 1} can be split as {plan} on {where}."
+def _shortage_text(model: Transformer, shortage: Shortage) -> str:
+    """The bytes that the largest slice lacks."""
+    plan, piece = shortage.plan, shortage.piece
+    if not shortage.is_memory:
+        return f"No batch of {shortage.sequences} can be split as {plan} on {piece}."
+    sequences = f"{shortage.sequences} sequences" if shortage.sequences > 1 else "one sequence"
+    missing = shortage.needed_bytes - shortage.usable_bytes
     return (
-        f"{asked.model.name} does not fit on {where}: {plan} needs {need / 1e9:.1f} GB per chip for the weights and "
-        f"{sequences} of {length:,} tokens, {(need - usable) / 1e9:.1f} GB more than the {usable / 1e9:.1f} GB that "
-        f"{engine.name} can use there."
+        f"{model.name} does not fit on {piece}: {plan} needs {shortage.needed_bytes / 1e9:.1f} GB per chip for the "
+        f"weights and {sequences} of {shortage.tokens:,} tokens, {missing / 1e9:.1f} GB more than the "
+        f"{shortage.usable_bytes / 1e9:.1f} GB that {shortage.engine} can use there."
     )
-
-
-def _widest(asked: ServeAsked, piece: Slice, formats: Formats) -> ServingPlan:
-    """The plan that splits most: what fits least badly."""
-    words: dict[str, Any] = vars(formats)
-    plans = [
-        replace(plan, **words, spread=asked.spread)
-        for plan in splits(asked.model, piece, asked.engine_on(piece.chip, chips=piece.chips).name)
-    ]
-    if not plans:
-        return ServingPlan(tensor=piece.chips, **words)
-    engine = asked.engine_on(piece.chip, chips=piece.chips)
-    return min(plans, key=lambda plan: first(capacity(Deployment(asked.model, piece, plan, engine)).weights))
-
-
-def _holds(asked: ServeAsked, chip: Chip) -> Advice:
-    """The smallest slice of the same chip that does hold it; of a given plan, in its formats and by any other."""
-    if asked.saved is not None:
-        plan = asked.saved.plan
-        words = {"weights": plan.weights, "compute": plan.compute, "kv_dtype": plan.kv, "attention": plan.attention}
-        asked = replace(asked, saved=None, question=replace(asked.question, **words, dtype="", quantize=""))
-    found = search(replace(asked, targets=((chip, None),)))
-    smallest = min(found, key=lambda one: one.chips, default=None)
-    if smallest is None:
-        return Advice("")
-    text = f"Of the usual sizes the smallest that holds it is {smallest.piece}, with {smallest.plan}."
-    return Advice(text, {"on": str(smallest.piece), "plan": ""}, FITS)
-
-
-def _narrower_fit(asked: ServeAsked) -> Advice:
-    """The widest narrower format in which it fits where it was asked for."""
-    if asked.pinned or asked.question.quantize:
-        return Advice("")
-    found = search(replace(asked, question=replace(asked.question, quantize="any")))
-    if not found:
-        return Advice("")
-    one = max(found, key=lambda config: (bits(config.plan.weights), config.tokens_per_chip))
-    narrow = one.plan.weights
-    text = f"Quantised to {narrow} it fits: {one.plan} on {one.piece} ({quantize_text(asked.model, narrow)})."
-    return Advice(text, {"quantize": narrow}, FITS)
-
-
-def _by_batch_fit(asked: ServeAsked) -> Advice:
-    if asked.batch is None:
-        return Advice("")
-    found = search(replace(asked, batch=None))
-    if not found:
-        return Advice("")
-    most = max(one.most for one in found)
-    return Advice(f"The largest batch that fits is {most}.", {"batch": str(most)}, FITS)

@@ -5,20 +5,22 @@ A flag that would be ignored is refused: whoever wrote `--swing 0.8` thinks that
 
 from dragonscale.commands.questions.flag import check_limits, fields_of
 from dragonscale.commands.questions.simulate import SimulateQuestion
-from dragonscale.commands.simulate.classes import OF_CLASSES, has_classes
+from dragonscale.commands.simulate.traffic_flags import CLASS_FLAGS, has_classes
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.physics.units import parse
 
 ARRIVALS = ("poisson", "gamma", "diurnal", "at-once")
-PERCENTILES, PERCENTILE = (50, 90, 95, 99), 95
-"""Those that targets may be for, and the one at which latencies without a target are told."""
-_WHAT_FOR = {
+# Percentiles that targets may be for.
+PERCENTILES = (50, 90, 95, 99)
+
+# Flags that have a meaning with one value of another flag only.
+_NEEDED_VALUE = {
     "burst": ("arrivals", "gamma"),
     "swing": ("arrivals", "diurnal"),
     "period": ("arrivals", "diurnal"),
     "cv": ("lengths", "lognormal"),
 }
-_USUAL = {field.name: field.default for field in fields_of(SimulateQuestion)}
+_DEFAULTS = {field.name: field.default for field in fields_of(SimulateQuestion)}
 
 
 def check_flags(question: SimulateQuestion, prefill: bool = False) -> None:
@@ -36,8 +38,8 @@ def check_flags(question: SimulateQuestion, prefill: bool = False) -> None:
 
 
 def _check_unused(question: SimulateQuestion, prefill: bool) -> None:
-    given = {name for name, usual in _USUAL.items() if getattr(question, name) != usual}
-    for name, (flag, word) in _WHAT_FOR.items():
+    given = {name for name, usual in _DEFAULTS.items() if getattr(question, name) != usual}
+    for name, (flag, word) in _NEEDED_VALUE.items():
         if name in given and getattr(question, flag) != word:
             raise InputError(f"{_flag(name)} is for {_flag(flag)} {word}; leave it out, or add that.")
     if "speed" in given and not question.trace:
@@ -51,8 +53,8 @@ def _check_unused(question: SimulateQuestion, prefill: bool) -> None:
     told = [name for name in ("prompt", "output", "lengths", "prefixes", "arrivals") if name in given]
     if question.trace and told:
         raise InputError(f"A trace says what its requests are like; leave {_flag(told[0])} out.")
-    told = [name for name in ("clients", "trace", "arrivals", *OF_CLASSES) if name in given]
-    told = [name for name in told if not question.use_case or name not in OF_CLASSES]
+    told = [name for name in ("clients", "trace", "arrivals", *CLASS_FLAGS) if name in given]
+    told = [name for name in told if not question.use_case or name not in CLASS_FLAGS]
     if has_classes(question) and told:
         raise InputError(f"Classes of traffic each say what comes and what it must get; leave {_flag(told[0])} out.")
     if "prefill_autoscale" in given and not question.prefill_on and not prefill:

@@ -10,6 +10,7 @@ from dragonscale.commands.record import Record
 from dragonscale.errors import MISSED
 from dragonscale.physics.units import render
 from dragonscale.serving.steady.targets import LATENCIES
+from dragonscale.simulation.fleet_sizing.simulated_run import Latency
 from dragonscale.simulation.result import Outcome, PoolUse, SimulationResult, Throughput
 
 NAMES = {f"{name}_s": title for name, title in LATENCIES.items()}
@@ -22,22 +23,6 @@ TITLES = {
     "e2e_s": "whole request",
 }
 """All that are measured, as tables have them."""
-
-
-class Latency(msgspec.Struct):
-    """A distribution. `mean_low` and `mean_high` are a 95% interval, as are those of the 99th percentile; null where
-    the run is too short to say."""
-
-    mean: float
-    p50: float
-    p90: float
-    p95: float
-    p99: float
-    max: float
-    mean_low: float | None
-    mean_high: float | None
-    p99_low: float | None
-    p99_high: float | None
 
 
 class PoolRow(msgspec.Struct):

@@ -182,9 +182,9 @@ def capacity_text(report: SimulateReport, found: CapacityReport) -> str:
 def _speed(report: SimulateReport, found: CapacityReport) -> str:
     """The speed at which a trace has that rate."""
     asked = report.asked
-    if asked is None or report.bound_by != TRAFFIC or not asked.question.trace or not asked.traffic.rate:
+    if asked is None or report.bound_by != TRAFFIC or not asked.question.trace or not asked.job.traffic.rate:
         return ""
-    return f" (--speed {asked.question.speed * found.requests_per_s / asked.traffic.rate:.3g})"
+    return f" (--speed {asked.question.speed * found.requests_per_s / asked.job.traffic.rate:.3g})"
 
 
 def use_text(report: SimulateReport) -> str:
@@ -241,7 +241,7 @@ def classes_table(report: SimulateReport) -> Grid:
 
 def _front(report: SimulateReport) -> str:
     """What of the time before a request is scheduled is no queue."""
-    front = 0.0 if report.asked is None else report.asked.fleet.overhead_s
+    front = 0.0 if report.asked is None else report.asked.job.fleet.overhead_s
     if not front:
         return ""
     return (

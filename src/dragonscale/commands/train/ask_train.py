@@ -29,7 +29,7 @@ from dragonscale.physics.hardware.prices import unpriced
 from dragonscale.plan.ledger import Ledger
 from dragonscale.plan.timeline import save_timeline
 from dragonscale.training.advice.given_plan import run_given_plan
-from dragonscale.training.cost.step_ledger import step_timeline
+from dragonscale.training.cost.step_timeline import step_timeline
 from dragonscale.training.plan.auto import AUTO
 from dragonscale.training.plan.builds import release_of
 from dragonscale.training.plan.plan import Plan, short_plan

@@ -5,10 +5,10 @@ from dragonscale.commands.train.train_question import TrainRequest
 from dragonscale.commands.train.train_records import GoodputReport
 from dragonscale.errors import Infeasible, InputError, shorten
 from dragonscale.physics.hardware.price_book import site
-from dragonscale.physics.units import render
+from dragonscale.physics.units import DAY, render
 from dragonscale.training.advice.assessment import PlanAssessment
 from dragonscale.training.advice.run_outlook import RunOutlook, run_outlook
-from dragonscale.training.cost.goodput import DAY, Run, published
+from dragonscale.training.cost.goodput import Run, published
 
 # Fewer failures are printed with two digits.
 FEW_FAILURES = 10

@@ -14,7 +14,7 @@ from dragonscale.training.advice.assessment import assess, chips_of_host, mfu_of
 from dragonscale.training.advice.best_plans import largest_gap
 from dragonscale.training.advice.plan_advice import PlanAnswer, advise
 from dragonscale.training.cost.evaluation import Job, Verdict, first, judge_one
-from dragonscale.training.cost.step import HOST_UPDATE
+from dragonscale.training.cost.optimizer_update import HOST_UPDATE
 from dragonscale.training.plan.builds import unbuilt
 from dragonscale.training.plan.plan import HOSTED_STATE, Plan, short_plan
 from dragonscale.training.search.allowed_space import advice_against

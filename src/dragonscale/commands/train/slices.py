@@ -9,16 +9,15 @@ from dragonscale.commands.train.plans import Answered, answer_plan, plan_row, st
 from dragonscale.commands.train.train_question import TrainRequest
 from dragonscale.errors import InputError, shorten
 from dragonscale.models.transformer import count_parameters
-from dragonscale.physics.units import render
+from dragonscale.physics.units import DAY, render
 from dragonscale.training.advice.inverse import Fit, fewest_chips, largest_batch, largest_model
 from dragonscale.training.advice.scaling import slice_sizes
 from dragonscale.training.advice.slice_choice import CheapestPart, cheapest_part, chip_seconds
 from dragonscale.training.advice.targets import LONGEST_RUN_S, Tried, compare
 from dragonscale.training.advice.ways_to_fit import whole_run
-from dragonscale.training.cost.goodput import DAY
 from dragonscale.training.search.run_kinds import UNNAMED
 from dragonscale.training.search.search import Progress
-from dragonscale.training.search.stack_search import APART
+from dragonscale.training.search.stack_search import TIE_TOLERANCE
 
 # Slices that are compared with the best in the answer's first lines.
 NEXT_BEST = 3
@@ -123,7 +122,7 @@ def slices_note(rows: list[records.SliceRow]) -> list[str]:
     for row in rows:
         for other in row.others:
             change = other.step_s / (row.step_s or other.step_s) - 1
-            if not other.tight and abs(change) > APART:
+            if not other.tight and abs(change) > TIE_TOLERANCE:
                 different.append(f"{row.slice} with {other.stack} {_cost_text(row, 1 + change)} ({change:+.0%})")
     if not different:
         return []

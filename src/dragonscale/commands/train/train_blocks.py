@@ -20,7 +20,7 @@ from dragonscale.commands.train.train_records import PlanReport, SliceRow, Stack
 from dragonscale.training.advice.plan_advice import PlanAnswer
 from dragonscale.training.plan.builds import software_of
 from dragonscale.training.plan.plan import short_plan
-from dragonscale.training.search.stack_search import APART
+from dragonscale.training.search.stack_search import TIE_TOLERANCE
 
 # Terms of a smaller share of the step are left to `--explain`.
 MIN_SHARE = 0.002
@@ -131,7 +131,7 @@ def _other_usual_stack(report: TrainReport) -> str:
         return ""
     if other.tight and not chosen.tight:
         how = "with less memory left"
-    elif abs(other.step_s / chosen.step_s - 1) < APART:
+    elif abs(other.step_s / chosen.step_s - 1) < TIE_TOLERANCE:
         how = "as fast"
     else:
         how = "slower"

@@ -14,7 +14,7 @@ from dragonscale.commands.train.scaling import crossovers, scaling_rows
 from dragonscale.commands.train.train_question import TrainRequest
 from dragonscale.commands.train.train_records import PlanReport, ScalingRow, TrainReport
 from dragonscale.physics.units import render
-from dragonscale.training.cost.evaluation import layer_points
+from dragonscale.training.cost.evaluation import layer_matmuls
 from dragonscale.training.plan.plan import short_plan
 
 # Pixels of the mesh's height in a figure with other things.
@@ -127,10 +127,11 @@ def layer_chart(request: TrainRequest, report: TrainReport) -> Chart:
     """The matmuls of one layer under the best plan, as points under the chip's roof."""
     job, plan = request.job.on_slice(chosen_slice(request, report)), report.plans[0].plan
     chip = job.slice.chip
-    matmuls = [RoofPoint(*point) for point in layer_points(job, first_verdict(request, report).ledger)]
+    matmuls = layer_matmuls(job, first_verdict(request, report).ledger)
+    points = [RoofPoint(matmul.name, matmul.intensity, matmul.flops_per_s) for matmul in matmuls]
     title = f"{request.job.model.name}: forward matmuls of a layer on {chip.title}, {plan.dtype}"
     roof = Roof("HBM", chip.peak(plan.dtype), chip.bandwidth("hbm"))
-    return charts.roofline_chart([roof], matmuls, title, short_plan(plan))
+    return charts.roofline_chart([roof], points, title, short_plan(plan))
 
 
 def answer_chart(request: TrainRequest, report: TrainReport) -> Chart:

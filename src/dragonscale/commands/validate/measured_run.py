@@ -22,7 +22,7 @@ from dragonscale.commands.questions.train import TrainQuestion
 from dragonscale.commands.questions.validate import ServingScoreQuestion, TrainingScoreQuestion
 from dragonscale.commands.simulate.ask_simulate import run_simulation
 from dragonscale.commands.simulate.simulate_question import SimulateAsked, read_question
-from dragonscale.commands.simulate.simulate_records import Latency, SimulateReport
+from dragonscale.commands.simulate.simulate_records import SimulateReport
 from dragonscale.commands.train.ask_train import understood
 from dragonscale.commands.train.measured import measured_row
 from dragonscale.commands.train.plans import plan_row
@@ -42,6 +42,7 @@ from dragonscale.physics.hardware.driver_names import nearest_chip
 from dragonscale.physics.units import render
 from dragonscale.serving.engine.plan_file import SavedPlan, read_serving_plan
 from dragonscale.serving.space.bands import ServedBand, ServedKind, band_of, is_moe
+from dragonscale.simulation.fleet_sizing.simulated_run import Latency
 from dragonscale.training.advice.assessment import assess
 from dragonscale.training.advice.plan_advice import PlanAnswer
 from dragonscale.training.cost.evaluation import Job, judge_one
@@ -159,10 +160,10 @@ def ask_served(question: ServingScoreQuestion, text: LogText, listener: Listener
     _check_device(test, simulated.on, text)
     asked = read_question(simulated)
     if test.kv_tokens:
-        asked = replace(asked, fleet=replace(asked.fleet, pool=replace(asked.fleet.pool, kv_tokens=test.kv_tokens)))
+        asked = replace(asked, job=asked.job.with_kv_tokens(test.kv_tokens))
     for note in asked.notes:
         listener.note(note)
-    total = max(asked.traffic.source.requests, 1)
+    total = max(asked.job.source.requests, 1)
     report, _ = run_simulation(asked, lambda done: listener.step(done, total))
     return _score(asked, report, test).came_from(question, listener.notes)
 
@@ -251,7 +252,7 @@ def _traffic(test: LoadTest) -> dict[str, Any]:
 
 
 def _score(asked: SimulateAsked, report: SimulateReport, test: LoadTest) -> RunScore:
-    deployment = asked.deployment
+    deployment = asked.job.deployment
     kind = ServedKind(deployment.chip.name, deployment.engine.name, is_moe(deployment.model))
     bands = {name: band_of(kind, name) for name in ("ttft", "tpot", "tokens")}
     times = {"ttft": test.ttft, "tpot": test.tpot, "e2e": test.e2e}

@@ -43,7 +43,7 @@ from dragonscale.training.plan.plan import Plan, settings_of
 from dragonscale.training.plan.plan_file import ENTRIES as TRAINING_ENTRIES
 from dragonscale.training.plan.plan_file import given_settings, parse_plan
 from dragonscale.training.plan.stack import spelt_stack
-from dragonscale.training.search.legal import own_ranks
+from dragonscale.training.search.data_ranks import own_ranks
 from dragonscale.training.search.stack_search import job_for
 
 PROGRAMS = ("train", "prefill", "decode")

@@ -59,7 +59,7 @@ def _wanted(kind: Any) -> str:
     return TABLES.kinds.get(getattr(kind, "__name__", ""), "a number")
 
 
-CALLED = {"rates": "chip", "piece": "slice", "group": "slice", "mesh": "slice"}
+CALLED = {"rates": "chip", "slice_": "slice", "group": "slice", "mesh": "slice"}
 """What stands for a parameter that takes an object of the library."""
 _SEVERAL = ("tuple", "Sequence", "Iterable")
 """Words in the kind of a parameter that takes several values."""

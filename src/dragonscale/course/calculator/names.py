@@ -14,9 +14,9 @@ from dragonscale.models.transformer import Transformer, count_parameters, kv_byt
 from dragonscale.physics.hardware.catalogue import is_chip, load_chip
 from dragonscale.physics.hardware.changes import with_changes
 from dragonscale.physics.hardware.chip import DTYPE_BYTES, Chip, Torus
+from dragonscale.physics.hardware.failures import failure_rate, failure_rates
 from dragonscale.physics.hardware.parts import alus, cores, matrix_units
 from dragonscale.physics.hardware.slices import AXIS_NAMES, Slice, parse_slice
-from dragonscale.training.cost.goodput import failure_rate, family_of
 
 TORUS = ("ici_axis", "ici", "pod_chips")
 """Words for what only a chip of a torus has."""
@@ -165,7 +165,7 @@ def _slice_fact(name: str, piece: Slice, tail: str) -> Meaning:
     if tail in counts:
         return Meaning(Measure(float(counts[tail])), f"of {piece}")
     if tail == "mtbf":
-        return Meaning(Measure.of(1 / failure_rate(piece), "s"), family_of(piece)["name"])
+        return Meaning(Measure.of(1 / failure_rate(piece), "s"), failure_rates(piece.chip).source)
     words = chip_words(piece.chip)
     totals = [word for word in TOTALS if word in words or word in piece.chip.matrix]
     if tail not in totals:

@@ -14,7 +14,7 @@ from dragonscale.physics.hardware.chip import Chip, dtype_bytes
 from dragonscale.physics.hardware.slices import Slice
 from dragonscale.physics.hardware.slices import chips_to_hold as chips_to_hold
 from dragonscale.physics.numbers import Number, is_symbolic
-from dragonscale.physics.rooflines.counts import model_flops
+from dragonscale.physics.rooflines.model_flops import model_flops
 from dragonscale.physics.sharding.mesh import natural_mesh
 
 

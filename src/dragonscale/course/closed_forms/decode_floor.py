@@ -35,7 +35,7 @@ from dragonscale.course.closed_forms.costs import attention_cost
 from dragonscale.physics.hardware import dtype_bytes
 from dragonscale.physics.numbers import Number, maximum, minimum
 from dragonscale.physics.rooflines import Cost, Rates, roofline
-from dragonscale.physics.rooflines.counts import model_flops
+from dragonscale.physics.rooflines.model_flops import model_flops
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ These are the book's first questions about a run (chapter 6), before any plan: h
 for how long. The planner answers them again with everything that is left out here.
 
 >>> from dragonscale.physics.hardware import load_chip
->>> from dragonscale.physics.rooflines.counts import model_flops
+>>> from dragonscale.physics.rooflines.model_flops import model_flops
 >>> v5p = load_chip("v5p")
 >>> state_bytes(70e9) / 1e9
 700.0

@@ -15,7 +15,7 @@ from dragonscale.course.words import a, amount, count, number, some
 from dragonscale.errors import InputError
 from dragonscale.physics.collectives import EXACT, Options, Ring, Rings, Switches, collective_time, wire_bytes
 from dragonscale.physics.collectives.cost import BOOK
-from dragonscale.physics.collectives.transfer import shard_held
+from dragonscale.physics.collectives.ring_steps import shard_held
 from dragonscale.physics.hardware import Chip, Slice, Torus, dtype_bytes, load_chip, parse_slice
 from dragonscale.physics.hardware.chip import Level
 from dragonscale.physics.hardware.fat_tree import TreeSwitch, load_switch, node_tier
@@ -32,7 +32,8 @@ from dragonscale.physics.rooflines import (
     rates_of,
     roofline,
 )
-from dragonscale.physics.rooflines.expression import flops_per_element, parse_operation
+from dragonscale.physics.rooflines.elementwise import flops_per_element
+from dragonscale.physics.rooflines.operation import parse_operation
 from dragonscale.physics.sharding import Mesh, local_bytes, local_shape, replicated_over, strategies
 from dragonscale.physics.sharding.algebra import Strategy, backward, derive
 from dragonscale.physics.sharding.layout import block_of, total_bytes

@@ -24,7 +24,7 @@ from dragonscale.models.transformer import kv_bytes_per_token
 from dragonscale.physics.hardware import Chip
 from dragonscale.physics.kernels.routing import route
 from dragonscale.physics.rooflines import rates_of
-from dragonscale.serving.iteration.table import port_bandwidth
+from dragonscale.serving.iteration.cache_transfer import port_bandwidth
 from dragonscale.serving.space.space import smallest_slice
 from dragonscale.serving.steady.speculation import tokens_per_loop
 from dragonscale.training.plan.pipeline_order import timeline

@@ -32,7 +32,7 @@ from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip, Slice, load_chip, parse_slice, parse_target
 from dragonscale.serving.engine.checkpoint import has_latent_cache, multiplied_in, own_formats, stored_in, wide_format
 from dragonscale.serving.engine.formats import part_format
-from dragonscale.serving.engine.launch import engine_on
+from dragonscale.serving.engine.launch import NO_GRAPHS, engine_on
 from dragonscale.serving.engine.legality import WIDE, pairs
 from dragonscale.serving.engine.plan import ServingPlan
 from dragonscale.serving.engine.plan_file import SavedPlan, read_serving_plan
@@ -323,10 +323,6 @@ def with_graphs(file: SavedPlan, eager: bool) -> SavedPlan:
     """A plan's engine with or without graphs of its kernels, as the command says."""
     parts = [one for one in file.engine.split(",") if one.strip() and one.strip() != NO_GRAPHS]
     return replace(file, engine=",".join([*parts, NO_GRAPHS] if eager else parts))
-
-
-NO_GRAPHS = "host.graphs=false"
-"""The setting of an engine whose host issues kernels one by one."""
 
 
 def half_of_pair(role: str, source: Source) -> list[str]:

@@ -24,7 +24,7 @@ from dragonscale.training.plan.legality import native
 from dragonscale.training.plan.plan import OPTIMIZERS, Plan
 from dragonscale.training.plan.plan_file import TrainingFile
 from dragonscale.training.plan.stack import stacks
-from dragonscale.training.plan.tuning import RANK, methods, optimizer_named
+from dragonscale.training.plan.tuning import DEFAULT_RANK, methods, optimizer_named
 
 TERMS = load_terms("accelerate")
 
@@ -154,7 +154,7 @@ def tuning_of(source: Source, run: HubRun) -> dict[str, Any]:
             raise TERMS.wrong("frozen_whole", source=source, frozen=frozen)
         return preferred
     rank, kept = run.number("lora_r", 8), source.kept
-    if kept.get("method") in ("lora", "qlora") and not kept.get("lora_rank") and rank == RANK:
+    if kept.get("method") in ("lora", "qlora") and not kept.get("lora_rank") and rank == DEFAULT_RANK:
         rank = 0  # which an export's plan leaves to the method
     own = {"method": "qlora" if frozen == "nf4" else "lora"} if trainer == "sft" else {}
     own["frozen"] = "" if own.get("method") == "qlora" else frozen

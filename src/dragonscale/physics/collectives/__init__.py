@@ -1,4 +1,4 @@
-"""Collectives and what they cost on tori, under switches and across pods."""
+"""Collectives and their times on tori, under switches and across pods."""
 
 from dragonscale.physics.collectives.cost import BOOK, EXACT, Options, Seconds, collective_time, wire_bytes
 from dragonscale.physics.collectives.group import Group, Ring, Rings, Stacked, Switches, Wide

@@ -1,8 +1,8 @@
-"""What each collective costs: a bandwidth term and a latency term, from datasheet numbers alone.
+"""Bounds on the time of a collective: a bandwidth term and a latency term, from datasheet numbers alone.
 
-`volume` is always the bytes of the whole array as one group sees it: what each chip holds after an AllGather, before a
-ReduceScatter, before and after an AllReduce; for an AllToAll, the sum of what the chips hold; for a permute, what each
-chip sends. If other mesh axes split the array too, it is already divided by them.
+`volume` is always V, the bytes of the whole array as one group sees it: what each chip holds after an AllGather, before
+a ReduceScatter, before and after an AllReduce; for an AllToAll, the sum over the chips; for a permute, what each chip
+sends. If other mesh axes split the array too, it is already divided by them.
 
 On a ring of N chips (book, chapter 3): an AllGather lets every byte pass every link once in one of two directions, so
 it takes V/W whatever N is, with W both directions of the axis; several axes share the work. A ReduceScatter is the same
@@ -56,10 +56,10 @@ class Seconds:
 
 @dataclass(frozen=True)
 class Options:
-    """How a collective is done. `exact` keeps the (N−1)/N that the book drops to first order: with it the bandwidth
-    term is a true lower bound, without it the book's figure (lines of a torus keep it either way); `one_way` sends
-    around a ring in one direction only; `in_network` lets switches add where they can (SHARP, NVLS); `filled` is the
-    part of an AllToAll's pieces that are not empty (a ragged AllToAll)."""
+    """How a collective is done and counted. `exact` keeps the (N−1)/N that the book drops to first order: with it the
+    bandwidth term is a true lower bound, without it the book's figure (lines of a torus keep it either way). `one_way`
+    sends around a ring in one direction only; `in_network` lets switches add where they can (SHARP, NVLS); `filled` is
+    the fraction of an AllToAll's chunks that are not empty (a ragged AllToAll)."""
 
     exact: bool = False
     one_way: bool = False
@@ -86,128 +86,156 @@ def collective_time(kind: str, volume: Number, group: Group, options: Options = 
     if kind not in KINDS:
         raise unknown("collective", kind, KINDS)
     if isinstance(group, Stacked):
-        parts = [collective_time(what, size, on, options) * n for n, what, size, on in stages(kind, volume, group)]
+        parts = [collective_time(s.kind, s.volume, s.group, options) * s.times for s in stages(kind, volume, group)]
         return sum(parts[1:], parts[0])
     formulas: Callable[..., Seconds] = {Rings: _on_rings, Switches: _under_switches, Wide: _over_dcn}[type(group)]
     cost = formulas(kind, volume, group, options)
     if is_symbolic(group.size):
         return cost
-    alone = group.size <= 1
-    return Seconds(where(alone, 0.0, cost.bandwidth), where(alone, 0.0, cost.latency))
+    is_single = group.size <= 1  # a chip alone sends nothing
+    return Seconds(where(is_single, 0.0, cost.bandwidth), where(is_single, 0.0, cost.latency))
+
+
+def passes_of(kind: str) -> int:
+    """How often the array crosses the network: an AllReduce is a ReduceScatter and an AllGather."""
+    return 2 if kind == "all_reduce" else 1
 
 
 def _on_rings(kind: str, volume: Number, group: Rings, options: Options) -> Seconds:
+    """The book's ring formulas: V·(N−1)/N bytes through the links into one chip, all axes at once."""
     size, axes = group.size, group.axes
     if kind == "permute":
         return Seconds(volume / group.link, group.hop)
-    # One way round, the farthest piece crosses all links of a ring but one.
+    # one way round, the farthest chunk crosses all links of a ring but one
     hops = sum(axis.size - 1 for axis in axes) if options.one_way else group.hops
     if kind == "all_to_all":
         return Seconds(_all_to_all_on_rings(volume, group, options), group.hop * hops)
-    if options.one_way:
-        links: Number = len(axes)
-        part = (size - 1) / size
+    links: Number = len(axes) if options.one_way else group.links
+    if options.one_way or options.exact:
+        received = (size - 1) / size
     else:
-        links = group.links
-        part = (size - 1) / size if options.exact else 1 - (1 - product(axis.closed for axis in axes)) / size
-    passes = 2 if kind == "all_reduce" else 1
-    return Seconds(passes * volume * part / (group.link * positive(links)), passes * group.hop * hops)
+        # to first order a ring receives all of V; a line keeps its (N−1)/N, as its end chips have one link
+        received = 1 - (1 - product(axis.closed for axis in axes)) / size
+    passes = passes_of(kind)
+    return Seconds(passes * volume * received / (group.link * positive(links)), passes * group.hop * hops)
 
 
 def _all_to_all_on_rings(volume: Number, group: Rings, options: Options) -> Number:
     """The bisection of the worst axis: V/4 each way over the links that cross its middle."""
     filled = volume * options.filled
     if options.one_way:
-        # Every piece travels d = 1 … N−1 links the same way: V/N² · N(N−1)/2 bytes over each link.
+        # every chunk travels d = 1 … N−1 links the same way: V/N² · N(N−1)/2 bytes over each link
         return filled * (group.size - 1) / (2 * group.size * group.link)
-    cost = [
-        present(axis.size) * filled / 4 / (group.size / axis.size * positive(axis.links) * group.link)
-        for axis in group.axes
-    ]
-    return maximum(*cost) if len(cost) > 1 else cost[0]
+    seconds: list[Number] = []
+    for axis in group.axes:
+        rows = group.size / axis.size  # lines of chips that run along the axis, each crossing its middle
+        seconds.append(present(axis.size) * filled / 4 / (rows * positive(axis.links) * group.link))
+    return maximum(*seconds)
 
 
 def _under_switches(kind: str, volume: Number, group: Switches, options: Options) -> Seconds:
+    """The slowest tier's bandwidth term, and the latencies of log2(fan) steps on every tier."""
     bandwidth: Number = 0.0
     latency: Number = 0.0
-    for number, span in enumerate(group.spans):
-        used = present(span.fan)
-        adds = kind == "all_reduce" and options.in_network and span.level.reduces
-        if adds or kind == "permute":
-            part = used
+    for tier, span in enumerate(group.spans):
+        is_used = present(span.fan)
+        switches_add = kind == "all_reduce" and options.in_network and span.level.reduces
+        passes = 1 if switches_add else passes_of(kind)
+        # the fraction of V that crosses the link of one child
+        if switches_add or kind == "permute":
+            crossing = is_used
         elif kind == "all_to_all":
-            part = _leaving(span, number, options) * options.filled
+            crossing = _leaving(span, tier, options) * options.filled
         else:
-            part = ((span.fan - 1) / span.fan if options.exact else used) * (2 if kind == "all_reduce" else 1)
-        bandwidth = maximum(bandwidth, volume * part * span.sharing / span.rate(kind))
-        steps = log2(span.fan) * (2 if kind == "all_reduce" and not adds else 1)
-        latency = latency + span.level.latency * steps
+            crossing = ((span.fan - 1) / span.fan if options.exact else is_used) * passes
+        bandwidth = maximum(bandwidth, volume * crossing * span.sharing / span.rate(kind))
+        latency = latency + span.level.latency * (log2(span.fan) * passes)
     return Seconds(bandwidth, latency)
 
 
-def _leaving(span: Span, number: int, options: Options) -> Number:
-    """The part of an AllToAll's bytes that leaves one child: what is bound for the child's neighbours in a node, and on
-    higher tiers for any other child. To first order, all that the child holds."""
+def _leaving(span: Span, tier: int, options: Options) -> Number:
+    """The fraction of an AllToAll's bytes that leaves one child: what is bound for the child's neighbours in a node,
+    and on higher tiers for any other child. To first order, all that the child holds."""
     if not options.exact:
         return present(span.fan) / span.children
-    return (span.fan - 1 if number == 0 else span.children - 1) / span.children**2
+    others = span.fan - 1 if tier == 0 else span.children - 1
+    return others / span.children**2
 
 
 def _over_dcn(kind: str, volume: Number, group: Wide, options: Options) -> Seconds:
-    crossed = (group.size - 1) / group.size if options.exact else 1
+    crossing = (group.size - 1) / group.size if options.exact else 1
     if kind == "permute":
         return Seconds(volume / group.egress, group.latency)
     if kind == "all_to_all":
-        return Seconds(volume * options.filled / group.size * crossed / group.egress, group.latency)
-    passes = 2 if kind == "all_reduce" else 1
-    return Seconds(passes * volume * crossed / group.egress, passes * group.latency)
+        return Seconds(volume * options.filled / group.size * crossing / group.egress, group.latency)
+    passes = passes_of(kind)
+    return Seconds(passes * volume * crossing / group.egress, passes * group.latency)
 
 
-def stages(kind: str, volume: Number, group: Stacked) -> list[tuple[int, str, Number, Group]]:
-    """A collective over two wirings, hierarchically: how often, what, of how many bytes and over which; the outer
-    wiring only ever carries one chip's part of the array."""
-    inner, outer, part = group.inner, group.outer, volume / group.inner.size
-    if kind == "all_reduce":
-        return [(2, "reduce_scatter", volume, inner), (1, kind, part, outer)]
+@dataclass(frozen=True)
+class Stage:
+    """One step of a hierarchical collective: `kind` over `group`, `times` times, on an array of `volume` bytes."""
+
+    times: int
+    kind: str
+    volume: Number
+    group: Group
+
+
+def stages(kind: str, volume: Number, group: Stacked) -> list[Stage]:
+    """A collective over two wirings, hierarchically; the outer wiring only ever carries one chip's shard."""
+    inner, outer, shard = group.inner, group.outer, volume / group.inner.size
     if kind == "permute":
-        return [(1, kind, volume, outer)]
-    return [(1, kind, volume / outer.size if kind == "all_to_all" else volume, inner), (1, kind, part, outer)]
+        return [Stage(1, kind, volume, outer)]
+    if kind == "all_reduce":
+        # scatter inside, reduce across, gather inside, which takes as long as the scatter
+        return [Stage(2, "reduce_scatter", volume, inner), Stage(1, kind, shard, outer)]
+    inside = volume / outer.size if kind == "all_to_all" else volume
+    return [Stage(1, kind, inside, inner), Stage(1, kind, shard, outer)]
 
 
 def wire_bytes(kind: str, volume: Number, size: Number) -> Number:
-    """Bytes that each chip sends (and receives) with the best algorithm on any network: the compiler's measure.
+    """Bytes that each of `size` chips sends (and receives) with the best algorithm on any network, as compilers count.
 
     >>> wire_bytes("all_gather", 64, 8), wire_bytes("all_reduce", 64, 8), wire_bytes("all_to_all", 64, 8)
     (56.0, 112.0, 7.0)
     """
-    part = (size - 1) / size
-    gathered = dict.fromkeys(("all_gather", "reduce_scatter"), part)
-    parts = gathered | {"all_reduce": 2 * part, "all_to_all": part / size, "permute": present(size)}
-    if kind not in parts:
-        raise unknown("collective", kind, parts)
-    return volume * parts[kind]
+    others = (size - 1) / size  # the fraction of the array that other chips hold
+    sent = {
+        "all_gather": others,
+        "reduce_scatter": others,
+        "all_reduce": 2 * others,
+        "all_to_all": others / size,
+        "permute": present(size),
+    }
+    if kind not in sent:
+        raise unknown("collective", kind, sent)
+    return volume * sent[kind]
 
 
 def sent_bytes(kind: str, volume: Number, group: Group, options: Options = BOOK) -> Number:
-    """The same for a group and a way to do it: switches that add take each chip's array once, where
-    a ring sends almost two, and a ragged AllToAll sends only the pieces that are not empty."""
-    adds = isinstance(group, Switches) and group.levels[0].reduces and options.in_network
-    if kind == "all_reduce" and adds:
+    """`wire_bytes` on a given network: switches that add take each chip's array once where a ring sends it almost
+    twice, and a ragged AllToAll sends only the chunks that are not empty."""
+    switches_add = isinstance(group, Switches) and group.levels[0].reduces and options.in_network
+    if kind == "all_reduce" and switches_add:
         return volume
-    part = options.filled if kind == "all_to_all" else 1
-    return wire_bytes(kind, volume, group.size) * part
+    filled = options.filled if kind == "all_to_all" else 1
+    return wire_bytes(kind, volume, group.size) * filled
 
 
 def ragged_fill(picks: Number, shards: Number, random: bool = True) -> Number:
-    """The part of an AllToAll's pieces that are not empty when each token goes to `picks` experts on `shards` chips.
+    """The fraction of an AllToAll's chunks that are not empty when each token goes to `picks` experts on `shards`
+    chips.
 
-    With `random` picks, some fall on the same chip: 1 − ((Z−1)/Z)^k of the shards are hit. The book's simpler estimate
+    Of `random` picks some fall on the same chip: 1 − ((Z−1)/Z)^k of the shards are hit. The book's simpler estimate
     (`random=False`) is min(k/Z, 1).
 
     >>> ragged_fill(2, 8, random=False)
     0.25
     """
-    return 1 - ((shards - 1) / shards) ** picks if random else minimum(picks / shards, 1)
+    if random:
+        return 1 - ((shards - 1) / shards) ** picks
+    return minimum(picks / shards, 1)
 
 
 def bus_bandwidth(kind: str, volume: Number, size: Number, seconds: Number) -> Number:

@@ -1,6 +1,6 @@
-"""Who takes part in a collective, and over which wires.
+"""The chips that take part in a collective, and the wires between them.
 
-A *group* is the chips that hold the pieces of one array along some mesh axes. Three kinds of wiring cover every machine
+A *group* is the chips that hold the shards of one array along some mesh axes. Three kinds of wiring cover every machine
 here: `Rings` are axes of a torus; `Switches` are tiers of switches that a strided set of chips spans; `Wide` is the
 data-centre network between pods. `Stacked` is a group over an inner and an outer wiring, which collectives cross one
 after the other. Sizes may be floats, NumPy arrays or SymPy symbols; a size of 1 costs nothing.
@@ -16,18 +16,22 @@ from dragonscale.physics.numbers import Number, is_array, is_symbolic, maximum, 
 
 def positive(value: Number) -> Number:
     """The value, kept off zero so that an axis of one chip divides nothing by zero (its cost is dropped later)."""
-    return value if is_symbolic(value) else maximum(value, 1e-12)
+    if is_symbolic(value):
+        return value
+    return maximum(value, 1e-12)
 
 
 def present(size: Number) -> Number:
     """1 where an axis has more than one chip, else 0 (a symbolic size stands for more than one)."""
-    return 1 if is_symbolic(size) else where(size > 1, 1, 0)
+    if is_symbolic(size):
+        return 1
+    return where(size > 1, 1, 0)
 
 
 @dataclass(frozen=True)
 class Ring:
-    """One torus axis, or a part of one: `share` is the part of its links' bandwidth this group may use, since so many
-    such groups lie side by side; `axis` says which of the torus's axes it is, counted from 0 (-1: one of its own)."""
+    """One torus axis, or a part of one. `share` is the fraction of its links' bandwidth that this group may use, since
+    1/share such groups interleave along the axis; `axis` is the torus axis, counted from 0 (-1: a separate one)."""
 
     size: Number
     wrap: Number = True
@@ -46,46 +50,51 @@ class Ring:
 
     @property
     def hops(self) -> Number:
-        """Links that the farthest piece has to cross."""
+        """Links that the farthest shard has to cross: half way round a ring, all of a line."""
         return present(self.size) * (self.closed * (self.size / 2) + (1 - self.closed) * (self.size - 1))
 
 
-MOST_AXES = 3
-"""Axes of a torus."""
+MAX_TORUS_AXES = 3
 
 
 def joined(rings: tuple[Ring, ...]) -> tuple[Ring, ...]:
-    """Parts of one torus axis that follow each other, as the one ring or line that they are: a group of 2 chips inside
-    a group of 2 has the links of a line of 4, and no more.
+    """The rings, with consecutive parts of one torus axis joined to the ring or line that they form together: a group
+    of 2 chips inside a group of 2 has the links of a line of 4, and no more.
 
-    >>> [
-    ...     (ring.size, ring.share)
-    ...     for ring in joined((Ring(2, False, 0.5, 0), Ring(4, True, 1, 1), Ring(2, False, 1, 0)))
-    ... ]
+    >>> rings = joined((Ring(2, False, 0.5, 0), Ring(4, True, 1, 1), Ring(2, False, 1, 0)))
+    >>> [(ring.size, ring.share) for ring in rings]
     [(4, 1.0), (4, 1)]
     """
     if all(isinstance(ring.axis, int) and ring.axis < 0 for ring in rings):
         return rings
-    found, whole = list(rings), []
-    for axis in range(MOST_AXES):
-        here = [(ring.axis == axis) * (ring.size > 1) for ring in found]
-        if not _any(sum(here) > 1):
+    # Sizes, strides and axes may be arrays over plans, (plans,), so parts are selected by masks.
+    separate, whole = list(rings), []
+    for axis in range(MAX_TORUS_AXES):
+        is_part = [(ring.axis == axis) * (ring.size > 1) for ring in separate]
+        parts = sum(is_part)
+        if not _any(parts > 1):
             continue
-        sizes = [where(mine, ring.size, 1) for mine, ring in zip(here, found, strict=True)]
-        strides = [where(mine, 1 / ring.share, 1) for mine, ring in zip(here, found, strict=True)]
-        inner = minimum(*(where(mine, stride, 1e9) for mine, stride in zip(here, strides, strict=True)))
-        outer = maximum(*(where(mine, stride, 0) for mine, stride in zip(here, strides, strict=True)))
-        reach = maximum(*(mine * stride * size for mine, stride, size in zip(here, strides, sizes, strict=True)))
-        together = product(sizes)
-        join = (sum(here) > 1) & (
-            reach < 1.5 * inner * together
-        )  # with a gap between them they reach twice as far or more
-        last = [mine * (stride == outer) * ring.closed for mine, stride, ring in zip(here, strides, found, strict=True)]
-        whole.append(Ring(where(join, together, 1), sum(last), where(join, 1 / inner, 1), axis))
-        found = [
-            replace(ring, size=where(join & (mine > 0), 1, ring.size)) for mine, ring in zip(here, found, strict=True)
-        ]
-    return (*whole, *(ring for ring in found if _any(ring.size > 1))) if whole else rings
+        size, inner_stride, outer_stride, reach = 1, 1e9, 0, 0
+        for mask, ring in zip(is_part, separate, strict=True):
+            # 1/share groups of this part interleave, so its neighbours are as many chips apart
+            stride = where(mask, 1 / ring.share, 1)
+            ring_size = where(mask, ring.size, 1)
+            size = size * ring_size
+            inner_stride = minimum(inner_stride, where(mask, stride, 1e9))
+            outer_stride = maximum(outer_stride, where(mask, stride, 0))
+            reach = maximum(reach, mask * stride * ring_size)
+        # parts with a gap between them reach twice as far as their chips in a row, or more
+        join = (parts > 1) & (reach < 1.5 * inner_stride * size)
+        closed: Number = 0  # whether the outermost part, which spans the others, wraps around
+        for mask, ring in zip(is_part, separate, strict=True):
+            closed = closed + mask * (where(mask, 1 / ring.share, 1) == outer_stride) * ring.closed
+        whole.append(Ring(where(join, size, 1), closed, where(join, 1 / inner_stride, 1), axis))
+        for index, mask in enumerate(is_part):
+            ring = separate[index]
+            separate[index] = replace(ring, size=where(join & (mask > 0), 1, ring.size))
+    if not whole:
+        return rings
+    return (*whole, *(ring for ring in separate if _any(ring.size > 1)))
 
 
 def _any(condition: Number) -> bool:
@@ -107,7 +116,7 @@ class Rings:
 
     @cached_property
     def hops(self) -> Number:
-        """Links that the farthest piece has to cross."""
+        """Links that the farthest shard has to cross."""
         return sum(axis.hops for axis in self.axes)
 
     @cached_property
@@ -118,8 +127,8 @@ class Rings:
 
 @dataclass(frozen=True)
 class Span:
-    """How a group lies across one tier of switches: `fan` of its switch's children hold members, `children` in all,
-    and `sharing` groups use each child's link at the same time, of which the group has `width` bytes per second."""
+    """A group's footprint on one tier of switches: `fan` children of each switch hold members, `children` in all;
+    `sharing` groups use each child's link at the same time; `width` is the bytes per second of one child."""
 
     level: Level
     fan: Number
@@ -128,17 +137,22 @@ class Span:
     width: Number
 
     def rate(self, kind: str) -> Number:
-        """Bytes per second that a collective has: a permute has one neighbour, so where there is no switch one link."""
-        single = kind == "permute" and self.level.peers
-        return self.level.bandwidth / self.level.peers if single else self.width
+        """Bytes per second of one child for a collective. In a node without a switch a permute has one neighbour, so
+        it has one link."""
+        if kind == "permute" and self.level.peers:
+            return self.level.bandwidth / self.level.peers
+        return self.width
 
 
 def _width(level: Level, fan: Number, reach: Number) -> Number:
-    """What a child has towards the others of its group: its link to a switch, or without one its links to these."""
-    whole = level.bandwidth
+    """Bytes per second of a child towards the others of its group: its link to a switch or, without one, its direct
+    links to these."""
+    width = level.bandwidth
     if level.peers:
-        whole = whole * minimum(maximum(fan - 1, 1), level.peers) / level.peers
-    return where(reach <= 2, level.bridge, whole) if level.bridge else whole
+        width = width * minimum(maximum(fan - 1, 1), level.peers) / level.peers
+    if level.bridge:  # two neighbours have a bridge between them
+        width = where(reach <= 2, level.bridge, width)
+    return width
 
 
 @dataclass(frozen=True)
@@ -153,16 +167,17 @@ class Switches:
     @cached_property
     def spans(self) -> list[Span]:
         """The group's footprint on each tier, lowest first."""
-        reach = self.size * self.stride
+        reach = self.size * self.stride  # chips from the first member to the end of the last one's stride
         spans: list[Span] = []
-        below: Number = 1
+        child_chips: Number = 1  # chips under one child of the tier
         for level in self.levels:
-            inside = minimum(reach, below * level.degree) if level.degree else reach
-            fan = maximum(inside / maximum(self.stride, below), 1)
-            members = minimum(maximum(below / self.stride, 1), self.size)
-            width = _width(level, fan, reach)
-            spans.append(Span(level, fan, self.size / members, minimum(self.stride, below), width))
-            below = below * level.degree
+            # a degree of 0 holds as many children as needed
+            inside = minimum(reach, child_chips * level.degree) if level.degree else reach
+            fan = maximum(inside / maximum(self.stride, child_chips), 1)
+            members = minimum(maximum(child_chips / self.stride, 1), self.size)  # of the group, under one child
+            sharing = minimum(self.stride, child_chips)
+            spans.append(Span(level, fan, self.size / members, sharing, _width(level, fan, reach)))
+            child_chips = child_chips * level.degree
         return spans
 
 
@@ -177,7 +192,7 @@ class Wide:
 
 @dataclass(frozen=True)
 class Stacked:
-    """A group over two wirings: every chip of `inner` in each of the `outer.size` places of `outer`."""
+    """A group over two wirings: `outer.size` copies of `inner`, joined by `outer`."""
 
     inner: "Group"
     outer: "Group"

@@ -1,33 +1,33 @@
-"""What a collective really takes: the bytes of the bound, sent through what networks achieve.
+"""The expected time of a collective: the bytes of its algorithm, at the rates that networks achieve.
 
-`expected_time` has the same shape on every network, with a handful of measured constants:
+`expected_time` has the same form on every network, with a handful of measured constants:
 
     T  =  launch + hop · steps  +  √(t · (t + 4·ramp))          t = bytes / (fraction · bandwidth)
 
-`launch` is what an empty message costs, `hop` what each further step of the algorithm adds, `fraction` the part of the
-datasheet's bandwidth that long messages reach. The square root is the price of pipelining: cut a message into k pieces
-that pass s stages of latency α, and (k + s)(α + t/k) is least for k = √(s·t/α), where it is sα + t + 2√(sα·t). Pieces
-stop growing at the size of a buffer, and from there the pipeline costs a constant; hence a root that begins as
-2√(ramp·t) and ends as t + 2·ramp. One number, `ramp`, describes the whole way from latency to bandwidth. Bytes that
-never leave the chip (its own part of an AllGather) still have to be copied, at `copy` bytes per second.
+`launch` is the time of an empty message, `hop` what each further step of the algorithm adds, `fraction` the fraction of
+the datasheet's bandwidth that long messages reach. The square root is the price of pipelining: cut a message into k
+chunks that pass s stages of latency α, and (k + s)(α + t/k) is least for k = √(s·t/α), where it is sα + t + 2√(sα·t).
+Chunks stop growing at the size of a buffer, and from there the pipeline costs a constant; hence a root that begins as
+2√(ramp·t) and ends as t + 2·ramp. One number, `ramp`, describes the whole range from latency to bandwidth. Bytes that
+never leave the chip (its shard of an AllGather) still have to be copied, at `copy` bytes per second.
 
-Libraries change protocol on the way: from flags in every word, quick but wasteful, to whole buffers handed over. Where
-a chip's part is longer than `switch` bytes, each step of a ring waits at least `stall` for its buffer, and (stall ·
-steps)² stands under the root with the rest: a visible step in measured curves, gone once the wires are the slower.
-That is inside a node; between them a step of a ring hands over a whole buffer in `stall`, or, where quicker, the
-bytes go with a flag beside every word, at a rate of `flags`: the least of the two, in addition to the quick protocol's
-hops. Rings over hundreds of nodes, as those of ZeRO-3, wait for it; trees have few steps.
+Libraries switch protocols as messages grow (NCCL: from LL and LL128 to Simple): from flags in every word, quick but
+wasteful, to whole buffers handed over. Where a chip's shard is longer than `switch` bytes, each step of a ring waits at
+least `stall` for its buffer, and (stall · steps)² stands under the root with the rest: a visible step in measured
+curves, gone once the wires are slower. That is inside a node. Between nodes a step of a ring hands over a whole buffer
+in `stall` or, where quicker, the bytes go with a flag beside every word, at a rate of `flags`: the smaller of the two
+is added to the quick protocol's hops. Rings over hundreds of nodes, as those of ZeRO-3, wait for it; trees have few
+steps.
 
 The bytes are those of the algorithms that libraries use, never fewer than the bound's:
 
 - *ring*: one flat ring through all chips. Each link, inside a node or between nodes, carries V(N−1)/N, twice for an
   AllReduce. Between M nodes the bound needs only V(M−1)/M: half as much for two nodes.
 - *tree* (AllReduce between nodes): V up and V down at inner nodes, but only V for exactly two nodes, which is why
-  results
-  on two nodes flatter.
+  benchmarks on two nodes flatter.
 - *in_network* (NVLS): switches add and multicast, so a chip sends and receives V + V/N.
 - *direct*: AllToAll and permute, every pair at once.
-- *one_shot*, *two_shot*: the kernels of inference engines, in which every chip reads all others' arrays, or a
+- *one_shot*, *two_shot*: AllReduce kernels of inference engines, in which every chip reads all others' arrays, or a
   ReduceScatter and an AllGather without the ring's steps.
 
 An AllReduce takes the fastest of those allowed. On a torus the bound's own algorithm is what runs.
@@ -37,8 +37,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from dragonscale.errors import unknown
-from dragonscale.physics.collectives.cost import BOOK, KINDS, Options, collective_time, stages
+from dragonscale.physics.collectives.cost import BOOK, KINDS, Options, collective_time, passes_of, stages
 from dragonscale.physics.collectives.group import Group, Rings, Span, Stacked, Switches, Wide, present
+from dragonscale.physics.hardware.chip import Level
 from dragonscale.physics.numbers import Number, is_symbolic, log2, maximum, minimum, sqrt, where
 
 
@@ -56,7 +57,8 @@ class Path:
     flags: Number | None = None
 
     def seconds(self, steps: Number, sending: Number, staying: Number = 0.0) -> Number:
-        """`sending` is the seconds at full bandwidth, `staying` the bytes that only move inside the chip."""
+        """Time of `steps` steps that send for `sending` seconds at full bandwidth, where `staying` bytes move only
+        inside the chip."""
         moving = sending / self.fraction
         copied = staying / self.copy if self.copy else 0.0
         return self.launch + self.hop * steps + copied + sqrt(moving * (moving + 4 * self.ramp))
@@ -64,9 +66,9 @@ class Path:
 
 @dataclass(frozen=True)
 class NetworkTier:
-    """How one network performs: its algorithms by name. `egress` caps what the library gets out of one node, bytes/s;
-    `halves` says whether an AllReduce over just two nodes sends every byte once, by a tree that its channels keep up
-    with."""
+    """How one network performs: its algorithms by name. `egress` caps the bytes per second that the library gets out of
+    one node; `halves` says whether an AllReduce over just two nodes sends every byte once, by a tree that its channels
+    keep up with."""
 
     name: str
     title: str
@@ -79,7 +81,8 @@ class NetworkTier:
 @dataclass(frozen=True)
 class NetworkProfile:
     """The tiers of one system: inside the node, between nodes (`rail` when only one chip of each node takes part),
-    along a torus, and across the data centre; and whose kernels run (`nccl`, or an implementation some tier knows)."""
+    along a torus, and across the data centre; and whose kernels run (`nccl`, or an implementation with
+    measurements)."""
 
     domain: NetworkTier
     fabric: NetworkTier
@@ -89,34 +92,40 @@ class NetworkProfile:
     implementation: str = "nccl"
 
     def path(self, tier: NetworkTier, name: str) -> Path:
-        """An algorithm of a tier, as this profile's implementation does it where it has its own."""
+        """An algorithm's constants on a tier: those of this profile's implementation if it was measured, else
+        NCCL's."""
         return tier.implementations.get(self.implementation, {}).get(name) or tier.paths[name]
 
-    def own(self, name: str) -> Path | None:
-        """An algorithm that only this profile's implementation has, inside a node."""
+    def custom_path(self, name: str) -> Path | None:
+        """An algorithm inside a node as this profile's implementation has it; None where it has none of this name."""
         return self.domain.implementations.get(self.implementation, {}).get(name)
 
 
 def expected_time(kind: str, volume: Number, group: Group, profile: NetworkProfile, options: Options = BOOK) -> Number:
-    """Seconds that one collective is expected to take.
+    """The expected seconds of one collective.
 
-    `volume`, `kind` and `options` mean what they mean for `collective_time`; the result is never below the bandwidth
-    term that it gives with `Options(exact=True)`.
+    `volume`, `kind` and `options` are those of `collective_time`; the result is never below the bandwidth term that it
+    gives with `Options(exact=True)`.
     """
     if kind not in KINDS:
         raise unknown("collective", kind, KINDS)
     if isinstance(group, Stacked):
-        parts = stages(kind, volume, group)
-        return sum(times * expected_time(what, size, on, profile, options) for times, what, size, on in parts)
+        seconds: Number = 0
+        for stage in stages(kind, volume, group):
+            seconds = seconds + stage.times * expected_time(stage.kind, stage.volume, stage.group, profile, options)
+        return seconds
     if isinstance(group, Switches):
-        seconds = _under_switches(kind, volume, group, profile, options) + _far(kind, group)
+        seconds = _under_switches(kind, volume, group, profile, options) + _unmeasured_latency(kind, group)
     else:
         seconds = _as_bound(kind, volume, group, profile, options)
-    return seconds if is_symbolic(group.size) else where(group.size <= 1, 0.0, seconds)
+    if is_symbolic(group.size):
+        return seconds
+    return where(group.size <= 1, 0.0, seconds)
 
 
 def shared_profile(profile: NetworkProfile, group: Group) -> NetworkProfile:
-    """A library leaves a large node through few of its cards for one group; groups side by side each use their own."""
+    """The profile for groups side by side: one group leaves a large node through few of its NICs, each group through
+    NICs of its own."""
     egress = profile.fabric.egress
     if egress is None or not isinstance(group, Switches):
         return profile
@@ -128,9 +137,13 @@ def _as_bound(kind: str, volume: Number, group: Rings | Wide, profile: NetworkPr
     """Tori and data-centre networks: the bound's algorithm and hops, at the bandwidth that is reached."""
     bound = collective_time(kind, volume, group, replace(options, exact=True))
     tier = profile.torus if isinstance(group, Rings) else profile.wide
-    ring = "all_reduce" if kind == "all_reduce" and "all_reduce" in tier.paths else "ring"
-    path = profile.path(tier, "direct" if kind in ("all_to_all", "permute") else ring)
-    return path.seconds(0, bound.bandwidth) + bound.latency
+    if kind in ("all_to_all", "permute"):
+        algorithm = "direct"
+    elif kind == "all_reduce" and "all_reduce" in tier.paths:
+        algorithm = "all_reduce"
+    else:
+        algorithm = "ring"
+    return profile.path(tier, algorithm).seconds(0, bound.bandwidth) + bound.latency
 
 
 @dataclass(frozen=True)
@@ -153,46 +166,60 @@ class _Layout:
     def between(self, name: str, quantity: str) -> Number:
         """A constant of the network between nodes: the rail's where only one chip of each node takes part."""
         fabric, rail = getattr(self.fabric.paths[name], quantity), getattr(self.rail.paths[name], quantity)
-        return fabric if fabric == rail else where(self.local > 1, fabric, rail)
+        if fabric == rail:
+            return fabric
+        return where(self.local > 1, fabric, rail)
 
-    def link(self, place: int, kind: str = "") -> Number:
+    def link(self, tier: int, kind: str = "") -> Number:
         """Bytes per second of one child's link on a tier, as far as the group and the library can use it."""
-        rate = self.spans[place].rate(kind)
-        return minimum(rate, self.fabric.egress) if place == 1 and self.fabric.egress is not None else rate
+        rate = self.spans[tier].rate(kind)
+        if tier == 1 and self.fabric.egress is not None:
+            return minimum(rate, self.fabric.egress)
+        return rate
 
-    def sending(self, inside: Number, between: Number, path: Path, across: str = "ring") -> Number:
-        """Seconds that the slowest tier needs when each chip's link carries `inside` bytes and each node's `between`;
-        over the fraction of `path` inside, and of the network's `across` between nodes."""
+    def sending(self, inside: Number, between: Number, path: Path) -> Number:
+        """Seconds that the slowest tier needs when each chip's link carries `inside` bytes and each node's `between`,
+        at the fraction of the bandwidth that `path` reaches inside, and rings reach between nodes."""
         slowest: Number = 0.0
-        for place, span in enumerate(self.spans):
-            fraction = path.fraction if place == 0 else self.between(across, "fraction")
-            carried = _spanned(span.fan) * (inside if place == 0 else between)
-            slowest = maximum(slowest, carried * span.sharing / (fraction * self.link(place)))
+        for tier, span in enumerate(self.spans):
+            if tier == 0:
+                carried, fraction = inside, path.fraction
+            else:
+                carried, fraction = between, self.between("ring", "fraction")
+            carried = _is_spanned(span.fan) * carried
+            slowest = maximum(slowest, carried * span.sharing / (fraction * self.link(tier)))
         return slowest
 
-    def total(self, path: Path, inner: Number, outer: Number, moving: Number, part: Number = 0.0) -> Number:
-        """Seconds for `inner` steps inside nodes and `outer` between them; `part` is the bytes that stay on a chip."""
+    def total(self, path: Path, inner: Number, outer: Number, moving: Number, staying: Number = 0.0) -> Number:
+        """Seconds of an algorithm with `inner` steps inside nodes and `outer` between them, whose slowest tier sends
+        for `moving` seconds; `staying` bytes do not leave a chip. The module's formula, with the stall under the
+        root."""
         across = self.across
         between = self.between("ring", "launch") + self.between("ring", "hop") * outer
-        lead = path.launch + path.hop * inner + across * between
+        fixed = path.launch + path.hop * inner + across * between
         ramp = path.ramp + across * self.between("ring", "ramp")
-        copied = part / path.copy if path.copy else 0.0
-        stalled = where(part > path.switch, (1 - across) * path.stall * inner, 0.0) if path.switch else 0.0
-        return lead + copied + sqrt(moving * (moving + 4 * ramp) + stalled**2)
+        copied = staying / path.copy if path.copy else 0.0
+        stalled: Number = 0.0
+        if path.switch:  # the bytes from which the library hands over whole buffers
+            stalled = where(staying > path.switch, (1 - across) * path.stall * inner, 0.0)
+        return fixed + copied + sqrt(moving * (moving + 4 * ramp) + stalled**2)
 
-    def handed_over(self, path: Path, inner: Number, outer: Number, carried: Number, moving: Number) -> Number:
-        """What a ring between nodes takes longer by whole buffers, or by flags in the wires, whichever is quicker."""
-        stall, rate = self.between("ring", "stall"), self.fabric.paths["ring"].flags
-        if rate is None:
+    def handover(self, path: Path, inner: Number, outer: Number, carried: Number, moving: Number) -> Number:
+        """Extra seconds of a ring between nodes by whole buffers, or by flags beside the words, whichever is
+        quicker."""
+        stall, flag_rate = self.between("ring", "stall"), self.fabric.paths["ring"].flags
+        if flag_rate is None:
             return 0.0
-        buffers = (stall - self.between("ring", "hop")) * outer + (path.stall - path.hop) * inner
-        flags = maximum(carried / rate - moving, 0.0)
-        return where(stall > 0, self.across * minimum(maximum(buffers, 0.0), flags), 0.0)
+        by_buffers = (stall - self.between("ring", "hop")) * outer + (path.stall - path.hop) * inner
+        by_flags = maximum(carried / flag_rate - moving, 0.0)
+        return where(stall > 0, self.across * minimum(maximum(by_buffers, 0.0), by_flags), 0.0)
 
 
-def _spanned(fan: Number) -> Number:
+def _is_spanned(fan: Number) -> Number:
     """1 where a tier has more than one child in the group: a `Piecewise` for symbols, whose tiers may be empty."""
-    return where(fan > 1, 1, 0) if is_symbolic(fan) else present(fan)
+    if is_symbolic(fan):
+        return where(fan > 1, 1, 0)
+    return present(fan)
 
 
 def _layout(group: Switches, profile: NetworkProfile) -> _Layout:
@@ -201,78 +228,101 @@ def _layout(group: Switches, profile: NetworkProfile) -> _Layout:
     return _Layout(spans, group.size, nodes, group.size / nodes, profile.domain, profile.fabric, profile.rail)
 
 
-def _ways(
+def _algorithms(
     kind: str, volume: Number, group: Switches, layout: _Layout, profile: NetworkProfile, options: Options
 ) -> dict[str, Number]:
     """Seconds of each algorithm that a library chooses from."""
-    ways = {"ring": _ring(kind, volume, layout, profile)}
+    seconds = {"ring": _ring(kind, volume, layout, profile)}
     if kind == "all_reduce" and len(layout.spans) > 1:
-        ways["tree"] = _tree(volume, layout, profile, "ring")
-    if kind == "all_reduce" and options.in_network and group.levels[0].reduces and "in_network" in profile.domain.paths:
-        ways["tree whose switches add (NVLS)"] = _tree(volume, layout, profile, "in_network")
-    return ways
+        seconds["tree"] = _tree(volume, layout, profile, "ring")
+    if kind == "all_reduce" and options.in_network and _switches_add(group, profile):
+        seconds["tree whose switches add (NVLS)"] = _tree(volume, layout, profile, "in_network")
+    return seconds
+
+
+def _switches_add(group: Switches, profile: NetworkProfile) -> bool:
+    """Whether the switches of a node can add, and how fast they do so was measured."""
+    return group.levels[0].reduces and "in_network" in profile.domain.paths
 
 
 def expected_by(kind: str, volume: float, group: Group, profile: NetworkProfile, options: Options = BOOK) -> str:
-    """What `expected_time` assumes: the algorithm, and on which wires its constants were measured."""
-    way, tiers = "the bound's own algorithm", [profile.torus if isinstance(group, Rings) else profile.wide]
+    """The assumptions of `expected_time` in words: the algorithm, and the networks its constants were measured on."""
     if isinstance(group, Stacked):
         return "stage by stage, over each network as it was measured"
     if isinstance(group, Switches):
         layout = _layout(group, profile)
-        ways = _ways(kind, volume, group, layout, profile, options)
-        pairs = kind in ("all_to_all", "permute")
-        way = "every pair at once" if pairs else f"by a {min(ways, key=lambda name: float(ways[name]))}"
-        adds = group.levels[0].reduces and "in_network" in profile.domain.paths
-        way += " without NVLS" * (kind == "all_reduce" and adds and not options.in_network)
-        crossed = [float(span.fan) > 1 for span in layout.spans]
-        tiers = [*[profile.domain] * crossed[0], *[profile.fabric] * any(crossed[1:])]
-    known = " and ".join(tier.title for tier in tiers if not tier.name.startswith("generic"))
-    return f"{way}, at the rates measured on {known}" if known else f"{way}, at the rates of networks like this one"
+        algorithm = "every pair at once"
+        if kind not in ("all_to_all", "permute"):
+            seconds = _algorithms(kind, volume, group, layout, profile, options)
+            algorithm = f"by a {min(seconds, key=lambda name: float(seconds[name]))}"
+        if kind == "all_reduce" and _switches_add(group, profile) and not options.in_network:
+            algorithm += " without NVLS"
+        is_crossed = [float(span.fan) > 1 for span in layout.spans]
+        tiers = [profile.domain] if is_crossed[0] else []
+        if any(is_crossed[1:]):
+            tiers.append(profile.fabric)
+    else:
+        algorithm = "the bound's own algorithm"
+        tiers = [profile.torus if isinstance(group, Rings) else profile.wide]
+    measured = [tier.title for tier in tiers if not tier.name.startswith("generic")]
+    if not measured:
+        return f"{algorithm}, at the rates of networks like this one"
+    return f"{algorithm}, at the rates measured on {' and '.join(measured)}"
 
 
 def _under_switches(kind: str, volume: Number, group: Switches, profile: NetworkProfile, options: Options) -> Number:
+    """Seconds under tiers of switches, by the fastest algorithm that the library has for the collective."""
     layout = _layout(group, profile)
     if kind in ("all_to_all", "permute"):
         return _direct(kind, volume, group, layout, profile, options)
-    ways = _ways(kind, volume, group, layout, profile, options)
+    seconds = _algorithms(kind, volume, group, layout, profile, options)
     if kind != "all_reduce":
-        return ways["ring"]
-    usual = minimum(*ways.values()) if len(ways) > 1 else ways["ring"]
-    own = [_shot(name, volume, layout, profile) for name in ("one_shot", "two_shot") if profile.own(name)]
-    extra = profile.own("library")
-    usual = usual + extra.seconds(0, 0.0, volume) if extra else usual
-    return where(layout.nodes > 1, usual, minimum(usual, *own)) if own else usual
+        return seconds["ring"]
+    by_library = minimum(*seconds.values())
+    overhead = profile.custom_path("library")  # of an engine around NCCL's call: its copy of the array
+    if overhead:
+        by_library = by_library + overhead.seconds(0, 0.0, volume)
+    custom = []
+    for name in ("one_shot", "two_shot"):
+        if path := profile.custom_path(name):
+            custom.append(_custom_all_reduce(name, path, volume, layout))
+    if not custom:
+        return by_library
+    # engines' kernels read their peers' memory, which only chips of one node can
+    return where(layout.nodes > 1, by_library, minimum(by_library, *custom))
 
 
-_MEASURED = 3
-"""Tiers that profiles know: node, leaf and spine."""
+# Tiers whose latencies profiles measure: node, leaf and spine.
+_MEASURED_TIERS = 3
 
 
-def _far(kind: str, group: Switches) -> Number:
-    """Latency of the tiers that no profile has measured, a WAN between sites: that of the bound."""
-    passes = 2 if kind == "all_reduce" else 1
-    return sum(passes * span.level.latency * log2(span.fan) for span in group.spans[_MEASURED:])
+def _unmeasured_latency(kind: str, group: Switches) -> Number:
+    """The bound's latency of the tiers that no profile has measured, such as a WAN between sites."""
+    spans = group.spans[_MEASURED_TIERS:]
+    return sum(passes_of(kind) * span.level.latency * log2(span.fan) for span in spans)
 
 
 def _ring(kind: str, volume: Number, layout: _Layout, profile: NetworkProfile) -> Number:
-    size = layout.size
-    passes = 2 if kind == "all_reduce" else 1
+    """One flat ring: N−1 steps for each pass, of which as many cross between nodes as there are nodes."""
+    size, passes = layout.size, passes_of(kind)
     path = profile.path(layout.domain, "ring")
     carried = passes * volume * (size - 1) / size
     outer = passes * (size - 1) * layout.nodes / size
     inner = passes * (size - 1) - layout.across * outer
     moving = layout.sending(carried, carried, path)
     seconds = layout.total(path, inner, outer, moving, volume / size)
-    return seconds + layout.handed_over(path, inner, outer, carried, moving)
+    return seconds + layout.handover(path, inner, outer, carried, moving)
 
 
 def _tree(volume: Number, layout: _Layout, profile: NetworkProfile, name: str) -> Number:
     """Up and down a tree of nodes; inside a node along a chain, or (`in_network`) by its switches."""
     local = layout.local
     path = profile.path(layout.domain, name)
-    inside = volume * (1 + 1 / local) if name == "in_network" else 2 * volume
-    inner = 0 if name == "in_network" else 2 * (local - 1)
+    if name == "in_network":
+        inside, inner = volume * (1 + 1 / local), 0
+    else:
+        inside, inner = 2 * volume, 2 * (local - 1)
+    # each node sends V up and V down; of two nodes each sends V once
     sent = minimum(layout.nodes - 1, 2) if layout.fabric.halves else 2
     moving = layout.sending(inside, volume * sent, path)
     seconds = layout.total(path, inner, 2 * log2(maximum(layout.nodes, 1)), moving)
@@ -281,9 +331,8 @@ def _tree(volume: Number, layout: _Layout, profile: NetworkProfile, name: str) -
     return where(layout.nodes > 1, seconds, _ring("all_reduce", volume, layout, profile))
 
 
-def _shot(name: str, volume: Number, layout: _Layout, profile: NetworkProfile) -> Number:
-    path = profile.own(name)
-    assert path is not None
+def _custom_all_reduce(name: str, path: Path, volume: Number, layout: _Layout) -> Number:
+    """An inference engine's AllReduce: `one_shot` reads N−1 whole arrays, `two_shot` their shards, twice."""
     size = layout.size
     sent = volume * (size - 1) if name == "one_shot" else 2 * volume * (size - 1) / size
     return path.seconds(size - 1, sent / layout.link(0), volume)
@@ -295,16 +344,20 @@ def _direct(
     """Every pair at once: the bound on links of the bandwidth that is reached."""
     path = profile.path(layout.domain, "direct")
     between = profile.fabric.implementations.get(profile.implementation, {}).get("direct")
-    outside = between.fraction if between else layout.between("ring", "fraction")
-    fractions = [path.fraction, *[outside] * (len(group.levels) - 1)]
-    levels = tuple(
-        replace(level, bandwidth=layout.link(place, kind) * fractions[place], peers=0, bridge=0.0)
-        for place, level in enumerate(group.levels)
-    )
-    moving = collective_time(kind, volume, replace(group, levels=levels), replace(options, exact=True)).bandwidth
-    staying = volume * options.filled / group.size**2 if kind == "all_to_all" else 0.0
-    inner = layout.size - 1 if kind == "all_to_all" else 1
+    outer_fraction = between.fraction if between else layout.between("ring", "fraction")
+    # the same network with the bandwidths that messages reach
+    levels: list[Level] = []
+    for tier, level in enumerate(group.levels):
+        fraction = path.fraction if tier == 0 else outer_fraction
+        levels.append(replace(level, bandwidth=layout.link(tier, kind) * fraction, peers=0, bridge=0.0))
+    reached = replace(group, levels=tuple(levels))
+    moving = collective_time(kind, volume, reached, replace(options, exact=True)).bandwidth
+    if kind == "all_to_all":
+        steps, staying = layout.size - 1, volume * options.filled / group.size**2  # a chip keeps its own chunk
+    else:
+        steps, staying = 1, 0.0
     if between is None:
-        return layout.total(path, inner, 1, moving, staying)
+        return layout.total(path, steps, 1, moving, staying)
+    # an implementation with constants of its own between nodes: one launch there, its fraction already in `moving`
     whole = replace(path, launch=path.launch + layout.across * between.launch, fraction=1.0)
-    return whole.seconds(inner, moving, staying)
+    return whole.seconds(steps, moving, staying)

@@ -3,7 +3,7 @@
 A file describes one tier: `domain` (inside a node or rack), `fabric` (between nodes), `rail` (between nodes, one chip
 of each), `torus` or `wide`. It names the chips it was measured on and, between nodes, the transports. Every algorithm's
 table says what its constants rest on: the source, how many measurements, and the error they leave. A chip nobody has
-measured gets the file that lists no chips: the generic one of the tier, which says what it rests on.
+measured gets the file that lists no chips: the generic one of the tier, which says what it rests on (`is_measured`).
 """
 
 import functools
@@ -21,8 +21,8 @@ TRANSPORTS = ("ib", "roce", "efa", "")
 
 
 class RestsOn(Strict, frozen=True):
-    """Where an algorithm's constants come from: the source, how many rows, and the errors they leave on those rows.
-    `borrowed` names the constants that the rows do not settle and that come from elsewhere, as the note says."""
+    """The evidence for an algorithm's constants: the source, how many measured rows, and the errors left on those rows.
+    `borrowed` names the constants that the rows do not determine and that come from elsewhere, as the note says."""
 
     source: str
     rows: int = 0
@@ -67,30 +67,39 @@ def read_tier(table: dict[str, Any], origin: str) -> TierFile:
     file = checked(table, TierFile, "network profile", origin)
     if file.tier not in TIERS:
         raise unknown("tier", file.tier, TIERS)
-    everything = [*file.paths.items(), *(pair for own in file.implementations.values() for pair in own.items())]
-    for name, path in everything:
-        at, source = f"The network profile {shorten(origin)}", path.rests_on.source
-        if source not in file.sources:
-            raise InputError(f"{at} rests {name} on {source!r}, which [sources] does not list.")
-        if not 0 < path.fraction <= 1:
-            raise InputError(f"{at} gives {name} the fraction {path.fraction}; it lies in (0, 1].")
+    subject = f"The network profile {shorten(origin)}"
+    for paths in (file.paths, *file.implementations.values()):
+        for name, path in paths.items():
+            if path.rests_on.source not in file.sources:
+                raise InputError(f"{subject} rests {name} on {path.rests_on.source!r}, which [sources] does not list.")
+            if not 0 < path.fraction <= 1:
+                raise InputError(f"{subject} gives {name} the fraction {path.fraction}; it lies in (0, 1].")
     return file
 
 
 def make_path(file: PathFile) -> Path:
-    """The constants in seconds and bytes per second."""
-    units: dict[str, str] = dict.fromkeys(("launch", "hop", "ramp", "stall"), "s")
-    units |= {"copy": "bytes/s", "flags": "bytes/s", "switch": "bytes"}
-    read = {name: parse(text, unit, name) for name, unit in units.items() if (text := getattr(file, name))}
-    return Path(fraction=file.fraction, **read)
+    """The constants in seconds, bytes and bytes per second."""
+    return Path(
+        launch=parse(file.launch, "s", "launch"),
+        hop=parse(file.hop, "s", "hop"),
+        fraction=file.fraction,
+        ramp=parse(file.ramp, "s", "ramp"),
+        copy=parse(file.copy, "bytes/s", "copy") if file.copy else None,
+        stall=parse(file.stall, "s", "stall"),
+        switch=parse(file.switch, "bytes", "switch"),
+        flags=parse(file.flags, "bytes/s", "flags") if file.flags else None,
+    )
 
 
 def make_tier(file: TierFile) -> NetworkTier:
     """The tier that a file describes."""
-    own = {who: {name: make_path(path) for name, path in them.items()} for who, them in file.implementations.items()}
     egress = parse(file.egress, "bytes/s", "egress") if file.egress else None
-    paths = {name: make_path(path) for name, path in file.paths.items()}
-    return NetworkTier(file.name, file.title, paths, own, egress, file.halves)
+    implementations = {library: _make_paths(paths) for library, paths in file.implementations.items()}
+    return NetworkTier(file.name, file.title, _make_paths(file.paths), implementations, egress, file.halves)
+
+
+def _make_paths(files: dict[str, PathFile]) -> dict[str, Path]:
+    return {name: make_path(file) for name, file in files.items()}
 
 
 @functools.cache
@@ -118,12 +127,24 @@ def choose(tier: str, chip: str, transport: str = "") -> str:
     ('nvlink4', 'ici', 'generic-domain')
     """
 
-    found: dict[tuple[bool, bool], str] = {}
+    # by how well a file fits: (measured on this chip, measured on this transport)
+    candidates: dict[tuple[bool, bool], str] = {}
     for file in tier_files().values():
-        on, over = chip in file.chips, transport in file.transports
-        if file.tier == tier and (on or not file.chips) and (over or not file.transports):
-            found.setdefault((on, over), file.name)
-    return found[max(found)]
+        on_chip, over_transport = chip in file.chips, transport in file.transports
+        is_other = (file.chips and not on_chip) or (file.transports and not over_transport)
+        if file.tier == tier and not is_other:
+            candidates.setdefault((on_chip, over_transport), file.name)
+    return candidates[max(candidates)]
+
+
+def is_measured(tier: str, chip: Chip) -> bool:
+    """Whether some profile of a tier was measured on this chip; others take what networks like theirs reach.
+
+    >>> from dragonscale.physics.hardware import load_chip
+    >>> is_measured("domain", load_chip("h200")), is_measured("domain", load_chip("l40s"))
+    (True, False)
+    """
+    return any(file.tier == tier and chip.kin in file.chips for file in tier_files().values())
 
 
 @functools.cache
@@ -142,9 +163,10 @@ def profile_for(chip: Chip | str, transport: str = "ib", implementation: str = "
     """
     if transport not in TRANSPORTS:
         raise unknown("transport", transport, TRANSPORTS)
-    return _profile(chip if isinstance(chip, str) else chip.kin, transport, implementation)
+    name = chip if isinstance(chip, str) else chip.kin
+    return _profile(name, transport, implementation)
 
 
 def implementations() -> list[str]:
-    """Every library that some profile knows, beside the usual `nccl`."""
+    """Every library but `nccl` that some profile has measurements of."""
     return sorted({name for file in tier_files().values() for name in file.implementations})

@@ -1,7 +1,7 @@
-"""A collective under switches, tier by tier: how long each tier needs, which one binds, and what its switches see.
+"""A collective under switches, tier by tier: how long each tier needs, which one binds, and its switches' traffic.
 
-`collective_time` answers with the slowest tier alone. Here every tier answers for itself, as if the others were
-infinitely fast, and the bytes that enter and leave one switch are counted.
+`collective_time` gives the slowest tier alone. Here every tier is timed as if the others were infinitely fast, and the
+bytes that enter and leave one switch are counted.
 
 >>> from dragonscale.physics.hardware import load_chip
 >>> superpod = Switches(1024, load_chip("h100").network.levels)
@@ -26,8 +26,10 @@ def tier_seconds(kind: str, volume: Number, group: Switches, options: Options = 
     """The bandwidth term of each tier, lowest first; the largest is that of the collective."""
     seconds: dict[str, Number] = {}
     for level in group.levels:
-        alone = tuple(other if other is level else replace(other, bandwidth=math.inf) for other in group.levels)
-        seconds[level.name] = collective_time(kind, volume, replace(group, levels=alone), options).bandwidth
+        # the same network with infinite bandwidth on every other tier
+        levels = [other if other is level else replace(other, bandwidth=math.inf) for other in group.levels]
+        only_this = replace(group, levels=tuple(levels))
+        seconds[level.name] = collective_time(kind, volume, only_this, options).bandwidth
     return seconds
 
 
@@ -40,7 +42,7 @@ class SwitchTraffic:
 
 
 def switch_traffic(kind: str, volume: Number, fans: tuple[Number, ...], tier: int = 0) -> SwitchTraffic:
-    """What the switches of one group see, if every byte passes them only once.
+    """Bytes through the switches of one group of a tier, if every byte passes them only once.
 
     `fans` are the children that take part at each tier, lowest first: (8,) is a node alone, (8, 32) a scalable unit.
     The switches copy what several children want (multicast) and add what several children send (SHARP), so an AllGather
@@ -56,14 +58,21 @@ def switch_traffic(kind: str, volume: Number, fans: tuple[Number, ...], tier: in
         raise unknown("collective", kind, KINDS)
     if not 0 <= tier < len(fans):
         raise InputError(f"There is no tier {tier}; the group crosses {len(fans)}, counted from 0.")
-    children, child = fans[tier], product(fans[:tier]) / product(fans)
-    own, top = child * children, tier == len(fans) - 1
-    ingress = egress = children * volume
+    children = fans[tier]
+    child = product(fans[:tier]) / product(fans)  # the fraction of the array that is sharded over one child's chips
+    local = child * children  # and over all chips below these switches
+    has_above = 0 if tier == len(fans) - 1 else 1  # the top tier exchanges nothing with switches above
     if kind in ("all_gather", "reduce_scatter"):
-        ingress = children * volume * child + (0 if top else volume * (1 - own))
-        egress = children * volume * (1 - child) + (0 if top else volume * own)
-    elif kind == "all_reduce":
-        ingress = egress = children * volume + (0 if top else volume)
+        # what the children have comes in, the rest from above; each child gets what it lacks, the tier above the local
+        ingress = children * volume * child + has_above * (volume * (1 - local))
+        egress = children * volume * (1 - child) + has_above * (volume * local)
+        if kind == "reduce_scatter":
+            return SwitchTraffic(ingress=egress, egress=ingress)
+        return SwitchTraffic(ingress, egress)
+    if kind == "all_reduce":
+        both = children * volume + has_above * volume
     elif kind == "all_to_all":
-        ingress = egress = volume * children * child * (1 - child) + (0 if top else volume * own * (1 - own))
-    return SwitchTraffic(egress, ingress) if kind == "reduce_scatter" else SwitchTraffic(ingress, egress)
+        both = volume * children * child * (1 - child) + has_above * (volume * local * (1 - local))
+    else:
+        both = children * volume
+    return SwitchTraffic(both, both)

@@ -1,5 +1,4 @@
-"""Chips by name: the built-in catalogue, or the path of a user's own file, with changes to ask what if
-(`h100+hbm=2x`)."""
+"""Chips by name: the built-in catalogue, or the path of a user's file, with what-if changes (`h100+hbm=2x`)."""
 
 import functools
 import re
@@ -25,7 +24,7 @@ _VENDORS = {"nvidia", "tesla", "geforce", "amd", "instinct", "intel", "habana", 
 
 
 def _spelling(name: str) -> str:
-    """A name without capitals, vendors and what stands between its words.
+    """A name in lower case, without vendors and separators, so that all ways to write it are equal.
 
     >>> _spelling("NVIDIA H100-SXM5 80GB"), _spelling("rtx_4090")
     ('h100sxm580gb', 'rtx4090')
@@ -36,8 +35,11 @@ def _spelling(name: str) -> str:
 @functools.cache
 def _names() -> dict[str, str]:
     """Every accepted spelling and the chip it means."""
-    tables = _tables()
-    return {_spelling(one): name for name, table in tables.items() for one in (*table.get("aliases", []), name)}
+    names: dict[str, str] = {}
+    for name, table in _tables().items():
+        for alias in (*table.get("aliases", []), name):
+            names[_spelling(alias)] = name
+    return names
 
 
 def chip_names() -> list[str]:
@@ -51,82 +53,93 @@ def is_chip(name: str) -> bool:
 
 
 def _based(table: dict[str, Any]) -> dict[str, Any]:
-    """A table merged over the chip it names as its base, if any."""
+    """A table merged over the chip that it names as its base, if any."""
     if "base" not in table:
         return table
-    own = {key: value for key, value in table.items() if key != "base"}
-    merged = merge(_based(_tables()[_resolve(str(table["base"]))]), {"aliases": [], **own})
-    memory = own.get("memory")
-    hbm = memory.get("hbm") if isinstance(memory, dict) else None
-    # what is no table is refused as the file is read
+    changes = {key: value for key, value in table.items() if key != "base"}
+    merged = merge(_based(_tables()[_resolve(str(table["base"]))]), {"aliases": [], **changes})
+    memory = changes.get("memory")
+    hbm = memory.get("hbm") if isinstance(memory, dict) else None  # what is no table is refused as the file is read
     if isinstance(hbm, dict) and "capacity" in hbm and "visible" not in hbm:
-        # what programs find of the base's memory says nothing about another memory
+        # how much of the base's memory programs can allocate says nothing about another memory
         main = {key: value for key, value in merged["memory"]["hbm"].items() if key != "visible"}
         merged = {**merged, "memory": {**merged["memory"], "hbm": main}}
-    # the base's prices say nothing about a chip with a price, a memory or rates of its own
-    other = {"price", "list_price"} - own.keys() if own.keys() & {"price", "memory", "matrix"} else set()
-    return {key: value for key, value in merged.items() if key not in other}
+    if changes.keys() & {"price", "memory", "matrix"}:
+        # nor do the base's prices about a chip with another price, memory or rates
+        for price in {"price", "list_price"} - changes.keys():
+            merged.pop(price, None)
+    return merged
 
 
 def _resolve(name: str) -> str:
+    """The built-in chip that a name or alias means."""
     spelling = _spelling(name)
     if spelling not in _names():
-        alike = [one for one in _names() if _same_numbers(spelling, one)]
-        meant = nearest(spelling, [one for one in chip_names() if one in alike]) or _names().get(
-            nearest(spelling, alike), ""
-        )
-        raise _no_chip(name, meant)
+        raise _no_chip(name, _guess(spelling))
     return _names()[spelling]
 
 
-def _same_numbers(typed: str, name: str) -> bool:
-    """Whether a mistyped name may mean a chip by its digits: an A40 is no A10, with one letter changed.
+def _guess(spelling: str) -> str:
+    """The chip that a mistyped name most likely means, by its name before its aliases; empty where none is near."""
+    candidates = [known for known in _names() if _same_digits(spelling, known)]
+    guess = nearest(spelling, [name for name in chip_names() if name in candidates])
+    return guess or _names().get(nearest(spelling, candidates), "")
 
-    >>> _same_numbers("a40", "a10"), _same_numbers("h10", "h100"), _same_numbers("v5x", "v5p")
+
+def _same_digits(typed: str, name: str) -> bool:
+    """Whether the digits of a mistyped name may be those of a chip: an A40 is no mistyped A10.
+
+    >>> _same_digits("a40", "a10"), _same_digits("h10", "h100"), _same_digits("v5x", "v5p")
     (False, True, True)
     """
-    digits, others = (re.sub(r"\D", "", one.translate(LOOK_ALIKE)) for one in (typed, name))
-    return others.startswith(digits) or digits.startswith(others)
+    typed_digits = re.sub(r"\D", "", typed.translate(LOOK_ALIKE))
+    digits = re.sub(r"\D", "", name.translate(LOOK_ALIKE))
+    return digits.startswith(typed_digits) or typed_digits.startswith(digits)
 
 
-def _no_chip(name: str, meant: str) -> InputError:
-    """The error for a name of no chip: what was meant, or else where all chips are listed."""
-    guess = f"; did you mean {meant!r}?" if meant else "."
-    every = f"`dscale chips` lists all {len(chip_names())}; a path ending in .toml or .yaml describes one of your own."
-    alike = [one for one in chip_names() if resembles(name, one) and one != meant]
-    also = f" Similar: {', '.join(alike)}." if alike else ""
-    return InputError(f"There is no chip {shorten(name)}{guess}{also} {every}")
+def _no_chip(name: str, guess: str) -> InputError:
+    """The error for a name of no chip: the likely one, similar ones, and where all chips are listed."""
+    message = f"There is no chip {shorten(name)}"
+    message += f"; did you mean {guess!r}?" if guess else "."
+    similar = [known for known in chip_names() if resembles(name, known) and known != guess]
+    if similar:
+        message += f" Similar: {', '.join(similar)}."
+    count = len(chip_names())
+    message += f" `dscale chips` lists all {count}; a path ending in .toml or .yaml describes one of your own."
+    return InputError(message)
 
 
 _FILE = re.compile(r".*?\.(?:toml|ya?ml)(?=$|[:+*])", re.IGNORECASE)
 
 
 def chip_path(text: str) -> str:
-    """The path of a user's chip file at the start of what was written; empty where there is none.
+    """The path of a user's chip file at the start of a chip or slice; empty where there is none.
 
     >>> chip_path("./my.yaml+hbm=2x:8"), chip_path("my.chip.toml"), chip_path("h100:8")
     ('./my.yaml', 'my.chip.toml', '')
     """
-    found = _FILE.match(text.strip()) if len(text) < 5000 else None
-    return found[0] if found else ""
+    path = _FILE.match(text.strip()) if len(text) < 5000 else None
+    return path[0] if path else ""
 
 
-def _remembered(load: Callable[[str], Chip]) -> Callable[[str], Chip]:
-    """Chips are loaded once; a user's own file again as soon as it is another file or has changed."""
-    known = functools.cache(lambda name, _: load(name))
+def _cached(load: Callable[[str], Chip]) -> Callable[[str], Chip]:
+    """Load each chip once, and a user's file again as soon as it has changed."""
+    load_once = functools.cache(lambda name, _version: load(name))
 
     @functools.wraps(load)
     def loaded(name: str) -> Chip:
         path = chip_path(name)
         if not path:
-            return known(name, None)
+            return load_once(name, None)
         version = file_version(path)
-        return load(name) if version is None else known(name, version)  # what cannot be read says why
+        if version is None:
+            return load(name)  # a file that cannot be read: this raises the error that says why
+        return load_once(name, version)
 
     return loaded
 
 
-@_remembered
+@_cached
 def load_chip(name: str) -> Chip:
     """A chip by name (`v5p`, `h100`), alias, or path of a TOML or YAML file; with changes after it (`h100+hbm=1.5x`).
 
@@ -142,7 +155,7 @@ def load_chip(name: str) -> Chip:
         table = read_table(Path(name), "Chip file")
         if "base" in table:
             return replace(read_chip(_based(table), name), like=_resolve(str(table["base"])))
-        whole, told = completed(table, name)
-        return replace(read_chip(whole, name), assumed=told)
+        whole, assumed = completed(table, name)
+        return replace(read_chip(whole, name), assumed=assumed)
     key = _resolve(name)
     return read_chip(_based(_tables()[key]), f"{key}.toml")

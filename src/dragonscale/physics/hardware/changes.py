@@ -1,11 +1,12 @@
-"""What if the chip were another? `hbm=1.5x`, `nvlink=2x`, `flops=1PFLOP/s`: its numbers changed.
+"""What-if chips: `hbm=1.5x`, `nvlink=2x`, `flops=1PFLOP/s` change the numbers of a chip.
 
-A change is a factor, or a value with its unit. It may stand after a chip wherever one is named, so
-that every question can be asked of a chip that does not exist: `h100+nvlink=2x:64`. The changed chip
-is called what was written, so it can be saved, read back and compared with the one it starts from,
-whose software and measured efficiencies it has. `profile=mine.toml` gives it other measured efficiencies:
-a kernel profile of one's own, as `dscale calibrate` writes it. `oversubscription=4` leaves leaf switches a quarter of
-the cables up to the spines, and `wan=512@100Gb/s` puts every 512 chips into a site of their own.
+A change is a factor, or a value with its unit. It may follow a chip's name anywhere, so that every question can be
+asked about a chip that does not exist: `h100+nvlink=2x:64`. The changed chip keeps that name, so it can be saved, read
+back and compared with the chip it starts from, whose software and measured efficiencies it shares.
+
+`profile=mine.toml` takes a kernel profile of the user's, as `dscale calibrate` writes it, instead of the measured
+efficiencies. `oversubscription=4` leaves leaf switches a quarter of the cables up to the spines, and `wan=512@100Gb/s`
+puts every 512 chips into a site of their own.
 
 >>> from dragonscale.physics.hardware.catalogue import load_chip
 >>> faster = changed_chip(load_chip("h100"), "hbm=2x", "nvlink=900GB/s")
@@ -27,10 +28,11 @@ from dragonscale.tables import beside
 _FILE = beside(__file__, "changes.toml")
 KNOBS: tuple[str, ...] = tuple(_FILE["knobs"])
 _FABRIC: tuple[str, ...] = tuple(_FILE["fabric"])
-_SAME: dict[str, str] = _FILE["spellings"]
+_SPELLINGS: dict[str, str] = _FILE["spellings"]
 _CHANGES = re.compile(r"(?P<chip>[^+]*(?:\+[^+=]*)*?)(?P<changes>(?:\+[^+=]*=[^+]*)+)")
+_TOPOLOGY = re.compile(r"(:[0-9xX×*]+|\*[0-9]+)\Z")
 _FACTOR = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*[xX×]")
-MOST_FACTOR = 1e4
+MAX_FACTOR = 1e4
 PROFILE = "profile"
 WAN_LATENCY = 10e-3
 """Seconds between two sites: 2,000 km of fibre at 200,000 km/s."""
@@ -43,33 +45,41 @@ def split_changes(text: str) -> tuple[str, tuple[str, ...]]:
     (('h100', ('hbm=1.5x', 'ib=2x')), ('my+chip.toml', ()))
     """
     match = _CHANGES.fullmatch(text) if len(text) < 500 else None
-    return (match["chip"], tuple(match["changes"][1:].split("+"))) if match else (text, ())
+    if match is None:
+        return text, ()
+    return match["chip"], tuple(match["changes"][1:].split("+"))
 
 
 def with_changes(on: Any, changes: str) -> Any:
-    """A chip, a slice, or several as they are written, each with the changes after its chip; changes have commas
-    between.
+    """A chip, a slice, or the names of several, each with the changes (comma-separated) after its chip.
 
     >>> with_changes("h100:8, v5e", "hbm=2x,flops=2x")
     'h100+hbm=2x+flops=2x:8,v5e+hbm=2x+flops=2x'
     """
-    parts = [one.strip() for one in changes.split(",") if one.strip()]
+    parts = split_list(changes)
     if not parts:
         return on
     if isinstance(on, Chip):
         return changed_chip(on, *parts)
     if isinstance(on, list | tuple):
-        return [with_changes(one, changes) for one in on]
+        return [with_changes(target, changes) for target in on]
     if not isinstance(on, str):  # a slice
         return replace(on, chip=changed_chip(on.chip, *parts))
     if on.strip().lower() in ("", "any", "all"):
         raise InputError(f"--set changes chips that are named, and --on is {on.strip()!r}; write e.g. --on h100:8.")
     added = "".join("+{}={}".format(*read_change(part)) for part in parts)
-    found: list[str] = []
-    for one in (one.strip() for one in on.split(",")):
-        sized = re.fullmatch(r"(?P<chip>.*?)(?P<topology>:[0-9xX×*]+|\*[0-9]+)", one)
-        found.append(f"{sized['chip']}{added}{sized['topology']}" if sized else one + added)
-    return ",".join(found)
+    changed: list[str] = []
+    for name in map(str.strip, on.split(",")):
+        # changes stand between the chip and its topology: h100+hbm=2x:8
+        topology = _TOPOLOGY.search(name)
+        end = topology.start() if topology else len(name)
+        changed.append(name[:end] + added + name[end:])
+    return ",".join(changed)
+
+
+def split_list(text: str) -> list[str]:
+    """The entries of a comma-separated list that are not empty."""
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def read_change(text: str) -> tuple[str, str]:
@@ -78,21 +88,24 @@ def read_change(text: str) -> tuple[str, str]:
     >>> read_change("IB = 2x")
     ('network', '2x')
     """
-    name, equals, value = (piece.strip() for piece in text.partition("="))
+    name, equals, value = map(str.strip, text.partition("="))
     if name.lower() == PROFILE and equals and value:
         return PROFILE, value
     if not equals or not value:
         raise InputError(f"The change {shorten(text)} is not NAME=VALUE; write e.g. hbm=1.5x or nvlink=900GB/s.")
-    name = name if "." in name else _SAME.get(name.lower(), name.lower())
+    if "." in name:  # the path of a fact
+        return name, value
+    name = _SPELLINGS.get(name.lower(), name.lower())
+    # a spelling may mean the path of a fact (fp8: matrix.fp8)
     if name not in (*KNOBS, *_FABRIC) and "." not in name:
-        raise unknown("change to a chip called", name, [*KNOBS, *_FABRIC, *_SAME])
+        raise unknown("change to a chip called", name, [*KNOBS, *_FABRIC, *_SPELLINGS])
     return name, value
 
 
 def check_effect(changes: str, *questions: str, kind: str = "") -> None:
-    """Refuse changes (`--set`, with commas between) that change nothing in what kinds of questions are answered with,
-    on a kind of chip; `changes.toml` lists them. An answer that takes several kinds (RL trains and serves) is changed
-    by what changes one of them.
+    """Refuse changes (`--set`, comma-separated) that have no effect on the answers to these kinds of questions, for a
+    kind of chip; `changes.toml` lists them. Where an answer needs several kinds (RL trains and serves), a change that
+    affects one of them is enough.
 
     >>> check_effect("hbm=2x", "serving")
     >>> check_effect("power=350W", "training", "serving")
@@ -100,7 +113,7 @@ def check_effect(changes: str, *questions: str, kind: str = "") -> None:
     Traceback (most recent call last):
     dragonscale.errors.InputError: --set power=350W would change nothing here: serving times do not follow a power ...
     """
-    for part in (one.strip() for one in changes.split(",") if one.strip()):
+    for part in split_list(changes):
         name = read_change(part)[0]
         reasons = [_without_effect(name, question, kind) for question in questions]
         if all(reasons):
@@ -118,20 +131,24 @@ def _without_effect(name: str, question: str, kind: str) -> str:
 
 def changed_chip(chip: Chip, *changes: str) -> Chip:
     """The chip with some of its numbers changed; the changes stand in its name."""
-    made, written, seen, kernels = chip, [], set[str](), chip.kernels
+    result, kernels = chip, chip.kernels
+    written: dict[str, str] = {}  # each change as it stands in the new name
     for text in changes:
         name, value = read_change(text)
-        if name in seen:
+        if name in written:
             raise InputError(f"{name} of {chip.name} is changed twice; write each change once.")
-        seen.add(name)
         if name == PROFILE:
             kernels = value
-            written.append(f"+{name}={value}")
+            written[name] = f"{name}={value}"
             continue
-        made = _with_sites(made, value) if name == "wan" else made.with_facts(**_facts(made, name, value))
-        written.append(f"+{name}={value.replace(' ', '')}")
-    title = f"{chip.title} with {', '.join(one[1:] for one in written)}"
-    return replace(made, name=chip.name + "".join(written), title=title, like=chip.kin, aliases=(), kernels=kernels)
+        written[name] = f"{name}={value.replace(' ', '')}"
+        if name == "wan":
+            result = _with_sites(result, value)
+        else:
+            result = result.with_facts(**_facts(result, name, value))
+    title = f"{chip.title} with {', '.join(written.values())}"
+    full_name = "+".join([chip.name, *written.values()])
+    return replace(result, name=full_name, title=title, like=chip.kin, aliases=(), kernels=kernels)
 
 
 def knobs_of(chip: Chip) -> dict[str, str]:
@@ -141,12 +158,15 @@ def knobs_of(chip: Chip) -> dict[str, str]:
     >>> [*knobs_of(load_chip("h100"))][:5], knobs_of(load_chip("v5e"))["ici"]
     (['flops', 'hbm', 'hbm_capacity', 'nvlink', 'network'], 'ici.link')
     """
-    found = {name: next((path for path in _paths(chip, name) if path in chip.facts), "") for name in KNOBS}
-    return {name: path for name, path in found.items() if path}
+    knobs: dict[str, str] = {}
+    for name in KNOBS:
+        if paths := _paths_of_facts(chip, name):
+            knobs[name] = paths[0]
+    return knobs
 
 
 def factor_of(chip: Chip, name: str, value: str) -> float:
-    """By how much a change, as `read_change` gives it, scales the chip's own number.
+    """The factor by which a change, as `read_change` gives it, scales the chip's number.
 
     >>> from dragonscale.physics.hardware.catalogue import load_chip
     >>> factor_of(load_chip("h100"), "nvlink", "900GB/s"), factor_of(load_chip("h100"), "hbm", "1.5x")
@@ -158,30 +178,35 @@ def factor_of(chip: Chip, name: str, value: str) -> float:
 
 
 def _facts(chip: Chip, name: str, value: str) -> dict[str, float]:
-    """The facts that a change sets: a factor scales every one, a value is that of the first, and the others keep their
-    ratio to it."""
-    paths = [path for path in _paths(chip, name) if path in chip.facts]
+    """The new values of the facts that a change sets, by path. A factor scales all of them; a value is that of the
+    first, and the others keep their ratio to it."""
+    paths = _paths_of_facts(chip, name)
     if not paths:
-        known = [knob for knob in KNOBS if any(path in chip.facts for path in _paths(chip, knob))]
-        raise InputError(f"{chip.title} has no {name} to change; it has {', '.join(known)}.")
+        raise InputError(f"{chip.title} has no {name} to change; it has {', '.join(knobs_of(chip))}.")
     first = chip.facts[paths[0]]
     if name == "oversubscription":
+        # four times as many cables down as up are a quarter of the bandwidth
         value = f"{1 / parse(value.rstrip('xX'), 'count', name):.6g}x"
     if not isinstance(first.value, int | float):
         raise InputError(f"{paths[0]} of {chip.title} is no single number that could be changed.")
     factor = _FACTOR.fullmatch(value)
-    scale = float(factor["number"]) if factor else parse(value, first.dimension, name) / float(first.value or 1)
-    if not 1 / MOST_FACTOR <= scale <= MOST_FACTOR:
+    if factor:
+        scale = float(factor["number"])
+    else:
+        scale = parse(value, first.dimension, name) / float(first.value or 1)
+    if not 1 / MAX_FACTOR <= scale <= MAX_FACTOR:
         raise InputError(
             f"The change {name}={shorten(value)} is by a factor of {scale:g}; write one from 0.0001 to 10,000, "
             "such as 1.5x."
         )
     changed = {path: float(chip.facts[path].value) * scale for path in paths}
-    return changed if factor else changed | {paths[0]: parse(value, first.dimension, name)}
+    if not factor:
+        changed[paths[0]] = parse(value, first.dimension, name)  # as written, without rounding by the division above
+    return changed
 
 
 def _with_sites(chip: Chip, value: str) -> Chip:
-    """The chip in sites of so many chips, with a WAN of some bandwidth out of each: `512@100Gb/s`."""
+    """The chip in sites of so many chips, each with a WAN of some bandwidth to the others: `512@100Gb/s`."""
     size, at, rate = value.partition("@")
     levels = chip.network.levels if isinstance(chip.network, Tree) else ()
     if len(levels) != 3 or not at or not size.strip().isdigit() or int(size) % levels[0].degree or not int(size):
@@ -191,33 +216,44 @@ def _with_sites(chip: Chip, value: str) -> Chip:
         )
     node, leaf, spine = levels
     nodes = int(size) // node.degree
-    unit = math.gcd(nodes, leaf.degree)
+    # a site is whole scalable units of as many nodes each as divide both the site and a full leaf tier
+    unit_nodes = math.gcd(nodes, leaf.degree)
     wan = Quantity(parse(rate, "bytes/s", "wan"), "bytes/s", WHAT_IF, "site", "one-way")
-    far = Quantity(WAN_LATENCY, "s", WHAT_IF, "step", note="2,000 km of fibre")
-    facts = {"levels.wan.bandwidth": wan, "levels.wan.latency": far}
-    above = replace(spine, degree=nodes // unit), Level("wan", 0, wan.value, far.value)
-    facts["levels.spine.bandwidth"] = replace(
-        chip.facts["levels.spine.bandwidth"], value=spine.bandwidth * unit / leaf.degree
+    latency = Quantity(WAN_LATENCY, "s", WHAT_IF, "step", note="2,000 km of fibre")
+    # a smaller unit has its share of the cables to the spines
+    up = replace(chip.facts["levels.spine.bandwidth"], value=spine.bandwidth * unit_nodes / leaf.degree)
+    facts = {"levels.wan.bandwidth": wan, "levels.wan.latency": latency, "levels.spine.bandwidth": up}
+    tiers = (
+        node,
+        replace(leaf, degree=unit_nodes),
+        replace(spine, degree=nodes // unit_nodes),
+        Level("wan", 0, wan.value, latency.value),
     )
-    return assemble(replace(chip, network=Tree((node, replace(leaf, degree=unit), *above))), chip.facts | facts)
+    return assemble(replace(chip, network=Tree(tiers)), chip.facts | facts)
 
 
-def _paths(chip: Chip, name: str) -> list[str]:
-    """The facts that a name stands for, the one that a value is given for first."""
-    torus = isinstance(chip.network, Torus)
-    levels = [] if isinstance(chip.network, Torus) else [level.name for level in chip.network.levels]
+def _paths_of_facts(chip: Chip, name: str) -> list[str]:
+    """The chip's facts that a name stands for, the one that a value is given for first."""
+    return [path for path in _possible_paths(chip, name) if path in chip.facts]
+
+
+def _possible_paths(chip: Chip, name: str) -> list[str]:
+    """The facts that a name stands for, whether the chip has them or not."""
+    if name == PROFILE:
+        return []
     if name == "flops":
         rates = [path for path in chip.facts if path.startswith(("matrix.", "vector."))]
         return sorted(rates, key=lambda path: path != "matrix.bf16")
-    if name == "latency":
-        own = [f"levels.{level}.latency" for level in levels]
-        return ["ici.hop_latency", "dcn.latency"] if torus else own
-    if name == PROFILE:
-        return []
-    if name == "nvlink":
-        return [f"levels.{level}.bandwidth" for level in levels[:1]]
-    if name == "oversubscription":
-        return [f"levels.{level}.bandwidth" for level in levels[2:]]
-    if name == "network":
-        return [f"levels.{level}.bandwidth" for level in levels[1:]] or ["dcn.egress"]
-    return _FILE["paths"].get(name, [name])
+    if isinstance(chip.network, Torus):
+        if name in ("nvlink", "oversubscription"):
+            return []
+        torus = {"latency": ["ici.hop_latency", "dcn.latency"], "network": ["dcn.egress"]}
+        return torus.get(name) or _FILE["paths"].get(name, [name])
+    bandwidths = [f"levels.{level.name}.bandwidth" for level in chip.network.levels]
+    tiers = {
+        "latency": [f"levels.{level.name}.latency" for level in chip.network.levels],
+        "nvlink": bandwidths[:1],
+        "network": bandwidths[1:] or ["dcn.egress"],
+        "oversubscription": bandwidths[2:],
+    }
+    return tiers[name] if name in tiers else _FILE["paths"].get(name, [name])

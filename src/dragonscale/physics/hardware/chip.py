@@ -1,14 +1,12 @@
-"""A chip: what it computes, remembers and sends per second, each number with its source.
+"""A chip: the rates and sizes of its compute, memory and network, each with its source.
 
-A `Chip` is plain floats in base units, ready for cost formulas; `facts` keeps the provenance of each of them under the
-path it has in the data file (`matrix.bf16`, `memory.hbm.bandwidth`, `ici.link`).
-
-A number that knows where it comes from.
+A `Chip` is plain floats in base units, ready for cost formulas; `facts` holds the provenance of each of them under its
+path in the data file (`matrix.bf16`, `memory.hbm.bandwidth`, `ici.link`).
 
 Public tools disagree about the same chip (is the H100's HBM 3072, 3350 or 3400 GB/s? per GPU or per node? one way or
-both?) because none of them says. Here every value in a data file carries its unit, what it is per, its direction, its
-source and the source's date; other sources' readings of the same quantity are kept beside it under `also`, so that a
-calculation can be repeated with the numbers of one source throughout (`Chip.reading("book")`).
+both?) because none of them says. Here every value carries its unit, what it is per, its direction, its source and the
+source's date. Other sources' readings of the same quantity stand beside it under `also`, so that a calculation can be
+repeated with the numbers of one source throughout (`Chip.reading("book")`).
 """
 
 from dataclasses import dataclass, field, replace
@@ -35,10 +33,10 @@ class Quantity:
         return next((other for other in self.also if other.source == source), self)
 
 
-_SAME = {"f64": "fp64", "f32": "fp32", "f16": "fp16", "f8": "fp8", "s8": "int8", "u8": "int8"}
-_MEMORY = {"capacity": 0.0, "bandwidth": None, "visible": None}
+# XLA's names of dtypes, and ours.
+_SAME_DTYPE = {"f64": "fp64", "f32": "fp32", "f16": "fp16", "f8": "fp8", "s8": "int8", "u8": "int8"}
+# The next mode that a matrix unit without one for the dtype falls back to; fp16 and bf16 stand in for each other.
 _WIDER = {"fp4": "fp8", "fp6": "fp8", "fp8": "bf16", "int4": "int8", "int8": "bf16", "fp16": "bf16", "bf16": "fp16"}
-
 
 WHAT_IF = "what-if"
 """The source of numbers that somebody asks about."""
@@ -59,7 +57,7 @@ def dtype_bytes(dtype: str) -> float:
 
 @dataclass(frozen=True)
 class Memory:
-    """One level of memory of a chip: how much it holds, how fast it is read, and how much of it programs find there."""
+    """One level of a chip's memory: bytes, bytes per second, and the bytes of it that a program can allocate."""
 
     capacity: float
     bandwidth: float | None = None
@@ -68,8 +66,8 @@ class Memory:
 
 @dataclass(frozen=True)
 class NumberFormats:
-    """Block-scaled formats that the matrix unit multiplies, and formats that weights can be stored in on the chip, to
-    be multiplied as something wider."""
+    """Block-scaled formats that the matrix unit multiplies (`native`), and formats that weights can only be stored in
+    and are widened from before they are multiplied (`weights`)."""
 
     native: tuple[str, ...]
     weights: tuple[str, ...]
@@ -171,7 +169,9 @@ class Chip:
     def host_memory(self) -> float:
         """Bytes of its host's memory for each chip; where the file knows none, `HOST_MEMORY`."""
         fact = self.facts.get("host.memory")
-        return float(fact.value) / max(1, self.host_chips) if fact else HOST_MEMORY
+        if fact is None:
+            return HOST_MEMORY
+        return float(fact.value) / max(1, self.host_chips)
 
     @property
     def devices(self) -> int:
@@ -190,7 +190,7 @@ class Chip:
 
     @property
     def linked(self) -> bool:
-        """Whether chips of a node have faster links than PCIe."""
+        """Whether the chips of a node are joined by faster links than PCIe."""
         return isinstance(self.network, Torus) or self.network.levels[0].bandwidth > (self.pcie or 0.0)
 
     @property
@@ -204,17 +204,26 @@ class Chip:
 
         A file that says nothing about formats has what its rates name, and stores anything narrower.
         """
-        size, name = dtype_bytes(dtype), _SAME.get(dtype, dtype)
+        size, name = dtype_bytes(dtype), _SAME_DTYPE.get(dtype, dtype)
         if self.formats is None:
-            narrow = size < 2 and bool(self.matrix)
-            return "native" if self._rated(COMPUTED_AS.get(name, name)) else "weights" if narrow else ""
+            if self._has_rate(COMPUTED_AS.get(name, name)):
+                return "native"
+            # weights narrower than two bytes are widened as they are loaded, by any chip that multiplies at all
+            return "weights" if size < 2 and self.matrix else ""
         stored = self.formats.weights
-        if name in stored or (name == "fp4" and "fp4" not in self.matrix and {"mxfp4", "nvfp4"} & {*stored}):
+        if name in stored:
             return "weights"
-        return "native" if name in self.formats.native or self._rated(name) else ""
+        # plain fp4 is one of the block-scaled formats, where the matrix unit has no fp4 of its own
+        if name == "fp4" and "fp4" not in self.matrix and {"mxfp4", "nvfp4"} & {*stored}:
+            return "weights"
+        return "native" if name in self.formats.native or self._has_rate(name) else ""
 
-    def _rated(self, dtype: str) -> bool:
+    def _has_rate(self, dtype: str) -> bool:
+        """Whether the chip states a rate for the dtype; fp32 and fp64 are those of the vector unit if need be."""
         return dtype in self.matrix or (dtype in ("fp32", "fp64") and dtype in self.vector)
+
+    def _rates(self, unit: str) -> dict[str, float]:
+        return self.matrix if unit == "matrix" else self.vector
 
     def peak(self, dtype: str = "bf16", unit: str = "matrix") -> float:
         """FLOP/s of the matrix or vector unit for operands of this dtype.
@@ -222,32 +231,35 @@ class Chip:
         A dtype the unit has no mode for runs at the rate of the next wider one it has: int8 weights on a chip without
         int8 are converted on the fly and multiplied as bf16.
         """
-        found = self.rate(dtype, unit)
-        if found is None:
-            known = ", ".join(sorted(self.matrix if unit == "matrix" else self.vector))
-            raise InputError(f"{self.title} has no known {unit} rate for {dtype}; known: {known}.")
-        return found
+        rate = self.rate(dtype, unit)
+        if rate is None:
+            dtypes = ", ".join(sorted(self._rates(unit)))
+            raise InputError(f"{self.title} has no known {unit} rate for {dtype}; known: {dtypes}.")
+        return rate
 
     def rate(self, dtype: str, unit: str = "matrix") -> float | None:
-        """FLOP/s as `peak` says them, or None where the unit has neither the dtype nor a wider one: fp32 on most matrix
-        units."""
-        rates = self.matrix if unit == "matrix" else self.vector
-        dtype_bytes(dtype)
-        name, seen = dtype if dtype in rates else COMPUTED_AS.get(dtype, dtype), set()
+        """FLOP/s like `peak`, or None where the unit has neither the dtype nor a wider one, such as fp32 on most
+        matrix units."""
+        dtype_bytes(dtype)  # refuses what is no dtype
+        rates = self._rates(unit)
+        name = dtype if dtype in rates else COMPUTED_AS.get(dtype, dtype)
+        tried: set[str] = set()
+        # widen until the unit has a mode; the walk ends at a dtype without a wider one, or in fp16 <-> bf16
         while name not in rates:
-            seen.add(name)
+            tried.add(name)
             name = "fp32" if unit == "vector" else _WIDER.get(name, "")
-            if not name or (name in seen and name not in rates):
+            if not name or (name in tried and name not in rates):
                 return None
         return rates[name]
 
     def bandwidth(self, level: str) -> float:
         """Bytes per second of a memory level, or of `pcie` or `dcn`, per chip."""
-        known: dict[str, float | None] = {name: memory.bandwidth for name, memory in self.memory.items()}
-        known |= {"pcie": self.pcie, "dcn": self.dcn}
-        if known.get(level) is None:
-            raise unknown(f"bandwidth of {self.title} called", level, [name for name, value in known.items() if value])
-        return known[level]  # pyright: ignore[reportReturnType]
+        rates: dict[str, float | None] = {name: memory.bandwidth for name, memory in self.memory.items()}
+        rates |= {"pcie": self.pcie, "dcn": self.dcn}
+        rate = rates.get(level)
+        if rate is None:
+            raise unknown(f"bandwidth of {self.title} called", level, [name for name, value in rates.items() if value])
+        return rate
 
     def intensity(self, dtype: str = "bf16", unit: str = "matrix", level: str = "hbm") -> float:
         """The critical intensity, FLOPs per byte: below it an operation is bound by `level`, above it by compute."""
@@ -262,7 +274,7 @@ class Chip:
             raise unknown(f"source for {self.title} called", source, self.sources)
         read = {path: fact.reading(source) for path, fact in self.facts.items()}
         if "memory.hbm.visible" in read and read["memory.hbm.visible"].source != source:
-            del read["memory.hbm.visible"]  # it reckons with all of the memory it states
+            del read["memory.hbm.visible"]  # the source counts with all of the memory that it states
         return assemble(self, read)
 
     def with_facts(self, **changes: float) -> "Chip":
@@ -283,21 +295,23 @@ def assemble(chip: Chip, facts: dict[str, Quantity]) -> Chip:
     """The chip with its numbers taken from `facts`."""
 
     def value(path: str, default: Any = None) -> Any:
-        return facts[path].value if path in facts else default
+        fact = facts.get(path)
+        return default if fact is None else fact.value
 
     def under(prefix: str) -> dict[str, Any]:
         return {path[len(prefix) :]: fact.value for path, fact in facts.items() if path.startswith(prefix)}
 
-    levels = sorted({path.split(".")[1] for path in facts if path.startswith("memory.")})
-    memory = {
-        name: Memory(*(value(f"memory.{name}.{key}", least) for key, least in _MEMORY.items())) for name in levels
-    }
+    memory: dict[str, Memory] = {}
+    # paths such as memory.hbm.capacity and memory.l2.bandwidth
+    for name in sorted({path.split(".")[1] for path in facts if path.startswith("memory.")}):
+        at = f"memory.{name}"
+        memory[name] = Memory(value(f"{at}.capacity", 0.0), value(f"{at}.bandwidth"), value(f"{at}.visible"))
     if isinstance(chip.network, Torus):
-        pod, link, hop = tuple(int(size) for size in value("ici.pod")), value("ici.link"), value("ici.hop_latency")
+        pod, link, hop = tuple(map(int, value("ici.pod"))), value("ici.link"), value("ici.hop_latency")
         network: Torus | Tree = replace(chip.network, axes=len(pod), link=link, hop_latency=hop, pod=pod)
     else:
-        rates = [under(f"levels.{level.name}.") for level in chip.network.levels]
-        network = Tree(tuple(replace(level, **rate) for level, rate in zip(chip.network.levels, rates, strict=True)))
+        # bandwidth, latency and bridge of each tier; its degree and name are no facts
+        network = Tree(tuple(replace(level, **under(f"levels.{level.name}.")) for level in chip.network.levels))
     return replace(
         chip,
         matrix=under("matrix."),
@@ -308,7 +322,7 @@ def assemble(chip: Chip, facts: dict[str, Quantity]) -> Chip:
         dcn=value("dcn.egress"),
         dcn_latency=value("dcn.latency", 0.0),
         host_chips=int(value("host.chips", 1)),
-        host_shape=tuple(int(size) for size in value("host.shape", ())),
+        host_shape=tuple(map(int, value("host.shape", ()))),
         vm_chips=int(value("host.vm", 0)),
         structure=under("structure."),
         price=value("price"),

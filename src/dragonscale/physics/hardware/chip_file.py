@@ -2,7 +2,7 @@
 
 The layout is that of `ChipFile`. A leaf is a quantity: a table `{value, source, per, direction, note, also}` or, in a
 user's file, just the text (`"3.35TB/s"`). A file may start from another chip with `base = "v5p"` and give only what
-differs, which is how a chip that does not exist yet is described. Tiers of switches are told by their names:
+differs, which is how a chip that does not exist yet is described. Tiers of switches are matched by their names:
 
     base = "h100"
 
@@ -10,7 +10,7 @@ differs, which is how a chip that does not exist yet is described. Tiers of swit
     name = "node"
     bandwidth = "900GB/s"
 
-Every number is checked as it is read: rates, capacities and sizes are more than nothing.
+Every number is checked as it is read: rates, capacities and sizes are positive.
 """
 
 import math
@@ -124,13 +124,17 @@ def read_quantity(written: Written, dimension: str, where: str, default_source: 
     """
     if not isinstance(written, QuantityFile):
         return Quantity(_value(written, dimension, where), dimension, default_source)
-    words = written.source, written.per, written.direction, written.note
-    main = Quantity(_value(written.value, dimension, where), dimension, *words)
-    others = [(_value(other.value, dimension, where), other) for other in written.also]
-    return replace(main, also=tuple(replace(main, value=v, source=o.source, note=o.note) for v, o in others))
+    provenance = written.source, written.per, written.direction, written.note
+    main = Quantity(_value(written.value, dimension, where), dimension, *provenance)
+    others: list[Quantity] = []
+    for other in written.also:
+        value = _value(other.value, dimension, where)
+        others.append(replace(main, value=value, source=other.source, note=other.note))
+    return replace(main, also=tuple(others))
 
 
-def _value(value: str | float | list[float], dimension: str, where: str) -> Any:
+def _value(value: str | float | list[float], dimension: str, where: str) -> float | tuple[float, ...]:
+    """A number in base units, or the sizes of a list; only counts may be written without a unit."""
     if isinstance(value, list):
         return tuple(value)
     if isinstance(value, (int, float)) and dimension != "count":
@@ -149,93 +153,122 @@ def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
+def _is_list_of_tables(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(entry, dict) for entry in value)
+
+
 def _merged_levels(base: Any, changes: Any) -> Any:
-    """Tiers of switches with changes to those of the same name; where one has a new name, the changes
-    are all there is."""
-    if not all(isinstance(some, list) and all(isinstance(one, dict) for one in some) for some in (base, changes)):
+    """Tiers of switches with changes to those of the same name. Where a tier of the changes is not one of the base's,
+    or is given twice, the changes replace all tiers."""
+    if not _is_list_of_tables(base) or not _is_list_of_tables(changes):
+        return changes  # what is no list of tables is refused as the file is read
+    base_names = [level.get("name") for level in base]
+    changed = {level.get("name"): level for level in changes}
+    if not changed.keys() <= set(base_names) or len(changed) != len(changes):
         return changes
-    below = {one.get("name"): one for one in base}
-    if any(one.get("name") not in below for one in changes):
-        return changes
-    named = {one["name"]: one for one in changes}
-    return [merge(one, named.get(one["name"], {})) for one in base] if len(named) == len(changes) else changes
+    return [merge(level, changed.get(level["name"], {})) for level in base]
 
 
 ASSUMED: dict[str, dict[str, Any]] = beside(__file__, "assumed.toml")
-"""What a file without a base may leave out."""
+"""What a file without a base may leave out: the value taken instead, and words for it."""
 TEMPLATE = Path(__file__).with_name("template.toml")
 """A file to start from."""
+# A chip's vector unit where its file has none: an H100's fp32 rate is about a sixteenth of its dense bf16 rate.
+_MATRIX_TO_VECTOR = 16
 
 
 def completed(table: dict[str, Any], origin: str) -> tuple[dict[str, Any], str]:
-    """A user's table with what it leaves out, and a sentence about that; what is needed and missing is refused at
-    once, all of it."""
-    hbm = table.get("memory", {}).get("hbm", {}) if isinstance(table.get("memory", {}), dict) else {}
-    rates = table.get("matrix")
-    rate = next((rates[name] for name in ("bf16", "fp16") if name in rates), None) if isinstance(rates, dict) else None
-    needed = {"bf16 or fp16 in [matrix]": rate}
-    needed |= {f"{name} in [memory.hbm]": hbm.get(name) for name in ("capacity", "bandwidth") if isinstance(hbm, dict)}
-    lacking = [words for words, value in needed.items() if value is None]
-    if lacking:
-        raise InputError(
-            f"The chip file {shorten(origin)} has no {', no '.join(lacking)}; `dscale chips --template` prints a whole "
-            "one."
-        )
-    left = [name for name in ASSUMED if name not in table and not (name == "levels" and "ici" in table)]
-    fast = read_quantity(rate, "FLOP/s", f"matrix in {origin}", origin).value if isinstance(rate, str) else 0.0
-    own = {"name": Path(origin).stem, "title": table.get("name", Path(origin).stem)}
-    own["vector"] = {"fp32": f"{fast / 16e12:g}TFLOP/s"} if fast else {}
-    whole = own | {name: ASSUMED[name]["value"] for name in left if "value" in ASSUMED[name]} | table
-    told = ", ".join(ASSUMED[name]["words"] for name in left)
-    return whole, f"{shorten(origin)} leaves out {', '.join(left)}; taken: {told}." if left else ""
+    """A user's table with defaults for what it leaves out, and a sentence that names them. Every required number that
+    is missing is refused in one error."""
+    rates = _subtable(table, "matrix")
+    rate = rates.get("bf16", rates.get("fp16"))
+    missing = [] if rate is not None else ["bf16 or fp16 in [matrix]"]
+    hbm = _subtable(table, "memory").get("hbm", {})
+    if isinstance(hbm, dict):
+        missing += [f"{name} in [memory.hbm]" for name in ("capacity", "bandwidth") if hbm.get(name) is None]
+    if missing:
+        template = "`dscale chips --template` prints a whole one."
+        raise InputError(f"The chip file {shorten(origin)} has no {', no '.join(missing)}; {template}")
+    filled: dict[str, Any] = {"name": Path(origin).stem, "title": table.get("name", Path(origin).stem), "vector": {}}
+    if isinstance(rate, str):
+        flops = read_quantity(rate, "FLOP/s", f"matrix in {origin}", origin).value
+        filled["vector"] = {"fp32": f"{flops / _MATRIX_TO_VECTOR / 1e12:g}TFLOP/s"}
+    # a torus has no tiers of switches to leave out
+    omitted = [name for name in ASSUMED if name not in table and not (name == "levels" and "ici" in table)]
+    for name in omitted:
+        if "value" in ASSUMED[name]:
+            filled[name] = ASSUMED[name]["value"]
+    if not omitted:
+        return filled | table, ""
+    taken = ", ".join(ASSUMED[name]["words"] for name in omitted)
+    return filled | table, f"{shorten(origin)} leaves out {', '.join(omitted)}; taken: {taken}."
 
 
-_WORDS = ("released", "default_slice", "architecture", "announced")
+def _subtable(table: dict[str, Any], name: str) -> dict[str, Any]:
+    """A table inside another; empty where there is none or where something else stands in its place."""
+    value = table.get(name)
+    return value if isinstance(value, dict) else {}
 
 
 def read_chip(table: dict[str, Any], origin: str) -> Chip:
     """Check a table against `ChipFile` and assemble the chip."""
     file = checked(table, ChipFile, "chip file", origin)
-    at = f"The chip file {shorten(origin)}"
-    strange = [name for name in (*file.matrix, *file.vector, *_named(file.formats)) if name not in DTYPE_BYTES]
-    if strange:
-        raise InputError(f"{at} names {strange[0]!r}, which is no dtype.")
-    if "hbm" not in file.memory:
-        raise InputError(f"{at} has no [memory.hbm].")
-    lacking = [name for name in ("capacity", "bandwidth") if getattr(file.memory["hbm"], name) is None]
-    if lacking:
-        raise InputError(f"{at} has no {lacking[0]} in [memory.hbm].")
-    if (file.ici is None) == (not file.levels):
-        raise InputError(f"{at} must have either [ici] (a torus) or [[levels]] (switches).")
-    _check_levels(file.levels, at)
-    sources = {key: f"{value.title} ({value.date}) {value.url}".strip() for key, value in file.sources.items()}
-    words: dict[str, Any] = {name: getattr(file, name) for name in _WORDS}
-    words["aliases"] = tuple(file.aliases)
-    blank = Chip(file.name, file.title, file.kind, {}, {}, {}, _network_shape(file), **words, sources=sources)
-    chip = assemble(blank, _facts(file, origin))
+    subject = f"The chip file {shorten(origin)}"
+    _check_tables(file, subject)
+    sources = {key: f"{source.title} ({source.date}) {source.url}".strip() for key, source in file.sources.items()}
+    without_numbers = Chip(
+        name=file.name,
+        title=file.title,
+        kind=file.kind,
+        matrix={},
+        vector={},
+        memory={},
+        network=_network_shape(file),
+        released=file.released,
+        default_slice=file.default_slice,
+        architecture=file.architecture,
+        announced=file.announced,
+        aliases=tuple(file.aliases),
+        sources=sources,
+    )
+    chip = assemble(without_numbers, _facts(file, origin))
     if file.formats is None:
         return chip
     formats = NumberFormats(file.formats.native, file.formats.weights, file.formats.source or origin, file.formats.note)
     if file.sources and formats.source not in (*file.sources, origin):
-        raise InputError(f"{at}'s [formats] names the source {formats.source!r}, which [sources] does not list.")
+        raise InputError(f"{subject}'s [formats] names the source {formats.source!r}, which [sources] does not list.")
     return replace(chip, formats=formats)
 
 
-def _named(formats: FormatsFile | None) -> tuple[str, ...]:
-    return () if formats is None else (*formats.native, *formats.weights)
+def _check_tables(file: ChipFile, subject: str) -> None:
+    """Refuse dtypes that do not exist, a main memory without its numbers, and a network that is none or two."""
+    dtypes = [*file.matrix, *file.vector]
+    if file.formats is not None:
+        dtypes += [*file.formats.native, *file.formats.weights]
+    for dtype in dtypes:
+        if dtype not in DTYPE_BYTES:
+            raise InputError(f"{subject} names {dtype!r}, which is no dtype.")
+    if "hbm" not in file.memory:
+        raise InputError(f"{subject} has no [memory.hbm].")
+    for name in ("capacity", "bandwidth"):
+        if getattr(file.memory["hbm"], name) is None:
+            raise InputError(f"{subject} has no {name} in [memory.hbm].")
+    if (file.ici is None) == (not file.levels):
+        raise InputError(f"{subject} must have either [ici] (a torus) or [[levels]] (switches).")
+    _check_levels(file.levels, subject)
 
 
 def _network_shape(file: ChipFile) -> Torus | Tree:
     """The network without its numbers, which `assemble` fills in from the facts."""
     if file.ici is None:
-        return Tree(
-            tuple(Level(level.name, level.degree, 0.0, 0.0, level.reduces, level.peers) for level in file.levels)
-        )
+        levels = [Level(level.name, level.degree, 0.0, 0.0, level.reduces, level.peers) for level in file.levels]
+        return Tree(tuple(levels))
     if file.ici.wrap not in ("full-axis", "cubes", "never", "always"):
         raise InputError(f"ici.wrap is {shorten(file.ici.wrap)}; it is one of full-axis, cubes, always, never.")
     return Torus(0, 0.0, 0.0, (), file.ici.wrap, file.ici.slices)
 
 
+# The dimension of each number, by the kind of table that it stands in ("" is the top of the file).
 _DIMENSIONS = {
     "memory": {"capacity": "bytes", "visible": "bytes", "bandwidth": "bytes/s"},
     "host": {"chips": "count", "shape": "count", "vm": "count", "memory": "bytes"},
@@ -244,82 +277,92 @@ _DIMENSIONS = {
     "levels": {"bandwidth": "bytes/s", "latency": "s", "bridge": "bytes/s"},
     "": {"pcie": "bytes/s", "power": "W", "price": "USD/h", "list_price": "USD/h"},
 }
-"""Of the numbers in the tables of each kind."""
 
 
 def _facts(file: ChipFile, origin: str) -> dict[str, Quantity]:
-    """Every number of the file by its path."""
-    written: dict[str, tuple[Written | None, str]] = {}
+    """Every number of the file by its path, in base units."""
+    facts: dict[str, Quantity] = {}
 
-    def add(kind: str, table: object, path: str) -> None:
-        for name, dimension in _DIMENSIONS[kind].items() if table else ():
-            written[f"{path}{name}"] = (getattr(table, name), dimension)
+    def add(path: str, written: Written | None, dimension: str) -> None:
+        if written is not None:
+            facts[path] = read_quantity(written, dimension, f"{path} in {origin}", origin)
 
-    written |= {f"matrix.{dtype}": (rate, "FLOP/s") for dtype, rate in file.matrix.items()}
-    written |= {f"vector.{dtype}": (rate, "FLOP/s") for dtype, rate in file.vector.items()}
+    def add_table(kind: str, table: object, path: str) -> None:
+        if table is not None:
+            for name, dimension in _DIMENSIONS[kind].items():
+                add(f"{path}{name}", getattr(table, name), dimension)
+
+    for dtype, rate in file.matrix.items():
+        add(f"matrix.{dtype}", rate, "FLOP/s")
+    for dtype, rate in file.vector.items():
+        add(f"vector.{dtype}", rate, "FLOP/s")
     for name, memory in file.memory.items():
-        add("memory", memory, f"memory.{name}.")
-    for key, value in file.structure.items():
-        text = value.value if isinstance(value, QuantityFile) else value
-        unit = "Hz" if isinstance(text, str) and text.endswith("Hz") else "count"
-        written[f"structure.{key}"] = (value, unit)
+        add_table("memory", memory, f"memory.{name}.")
+    for name, count in file.structure.items():
+        # counts of parts, but for the clocks ("1.98GHz")
+        text = count.value if isinstance(count, QuantityFile) else count
+        is_clock = isinstance(text, str) and text.endswith("Hz")
+        add(f"structure.{name}", count, "Hz" if is_clock else "count")
     for kind in ("host", "dcn", "ici"):
-        add(kind, getattr(file, kind), f"{kind}.")
+        add_table(kind, getattr(file, kind), f"{kind}.")
     for level in file.levels:
-        add("levels", level, f"levels.{level.name}.")
-    add("", file, "")
-    facts = {
-        path: read_quantity(value, dimension, f"{path} in {origin}", origin)
-        for path, (value, dimension) in written.items()
-        if value is not None
-    }
+        add_table("levels", level, f"levels.{level.name}.")
+    add_table("", file, "")
     for path, fact in facts.items():
         for reading in (fact, *fact.also):
             if file.sources and reading.source not in (*file.sources, origin):
-                names = f"{path} in {shorten(origin)} names the source {reading.source!r}"
-                raise InputError(f"{names}, which [sources] does not list.")
-        _check_value(path, fact, origin)
+                subject = f"{path} in {shorten(origin)} names the source {reading.source!r}"
+                raise InputError(f"{subject}, which [sources] does not list.")
+            _check_value(path, reading.value, origin)
     return facts
 
 
-LONGEST_AXIS, MOST_CHIPS = 4096, 10**6
-"""Chips along one axis of a pod and in all of it, at most: far beyond what has been built."""
-MOST_CHILDREN = 10**6
-_BOXES, _TILE = ("ici.pod", "host.shape"), "structure.mxu"
-"""What is written as a list: the sizes of boxes of chips, and the sides of a systolic array."""
+# Bounds far beyond what has been built: chips along one axis of a pod and in all of it, and children of a switch tier.
+MAX_AXIS_CHIPS = 4096
+MAX_POD_CHIPS = 10**6
+MAX_CHILDREN = 10**6
+# What is written as a list: the sizes of boxes of chips, and the sides of a systolic array.
+_BOXES = ("ici.pod", "host.shape")
+_TILE = "structure.mxu"
 _MAY_BE_ZERO = ("latency", "price", "vm", "hop_latency")
 
 
-def _check_value(path: str, fact: Quantity, origin: str) -> None:
-    """Numbers are finite and more than nothing; only sizes of boxes and sides of a systolic array are lists."""
-    for value in (reading.value for reading in (fact, *fact.also)):
-        shown = f"{path} in {shorten(origin)} is {shorten(value)}"
-        if isinstance(value, tuple) and path in _BOXES:
-            whole = all(size == int(size) and 1 <= size <= LONGEST_AXIS for size in value if math.isfinite(size))
-            if not (
-                1 <= len(value) <= 3 and all(map(math.isfinite, value)) and whole and math.prod(value) <= MOST_CHIPS
-            ):
-                sizes = f"one to three whole sizes from 1 to {LONGEST_AXIS:,}, {MOST_CHIPS:,} chips at most"
-                raise InputError(f"{shown}; write {sizes}.")
-        elif isinstance(value, tuple) and path == _TILE:
-            if len(value) != 2 or not all(math.isfinite(side) and side >= 1 for side in value):
-                raise InputError(f"{shown}; write its two sides, such as [128, 128].")
-        elif isinstance(value, tuple) or path in (*_BOXES, _TILE):
-            wanted = "one number, not a list" if isinstance(value, tuple) else "a list of sizes"
-            raise InputError(f"{shown}; write {wanted}.")
-        elif not value and not path.endswith(_MAY_BE_ZERO) and not path.startswith("structure."):
-            raise InputError(f"{shown}; it is more than nothing.")
+def _check_value(path: str, value: Any, origin: str) -> None:
+    """Refuse what is not finite or not positive, and lists where none belong; only boxes and tiles are lists."""
+    shown = f"{path} in {shorten(origin)} is {shorten(value)}"
+    if isinstance(value, tuple) and path in _BOXES:
+        if not _is_box(value):
+            sizes = f"one to three whole sizes from 1 to {MAX_AXIS_CHIPS:,}, {MAX_POD_CHIPS:,} chips at most"
+            raise InputError(f"{shown}; write {sizes}.")
+    elif isinstance(value, tuple) and path == _TILE:
+        if len(value) != 2 or not all(math.isfinite(side) and side >= 1 for side in value):
+            raise InputError(f"{shown}; write its two sides, such as [128, 128].")
+    elif isinstance(value, tuple):
+        raise InputError(f"{shown}; write one number, not a list.")
+    elif path in (*_BOXES, _TILE):
+        raise InputError(f"{shown}; write a list of sizes.")
+    elif not value and not path.endswith(_MAY_BE_ZERO) and not path.startswith("structure."):
+        raise InputError(f"{shown}; it is more than nothing.")
 
 
-def _check_levels(levels: list[LevelFile], at: str) -> None:
-    """Tiers have names of their own and children; only the top one may leave their number open, as 0."""
+def _is_box(sizes: tuple[float, ...]) -> bool:
+    """Whether these are the sizes of a box of chips: whole, positive, and not beyond what anyone builds."""
+    for size in sizes:
+        if not math.isfinite(size) or size != int(size) or not 1 <= size <= MAX_AXIS_CHIPS:
+            return False
+    return 1 <= len(sizes) <= 3 and math.prod(sizes) <= MAX_POD_CHIPS
+
+
+def _check_levels(levels: list[LevelFile], subject: str) -> None:
+    """Refuse tiers of the same name and degrees that are none; only the top of several tiers may leave its degree open,
+    as 0."""
     names = [level.name for level in levels]
-    for place, level in enumerate(levels):
+    for index, level in enumerate(levels):
         if names.count(level.name) > 1:
-            raise InputError(f"{at} has two [[levels]] called {shorten(level.name)}; give each a name of its own.")
-        least = 0 if place == len(levels) - 1 and place else 1
-        if not least <= level.degree <= MOST_CHILDREN:
+            raise InputError(f"{subject} has two [[levels]] called {shorten(level.name)}; give each a name of its own.")
+        is_top = index > 0 and index == len(levels) - 1
+        if not (0 if is_top else 1) <= level.degree <= MAX_CHILDREN:
             raise InputError(
-                f"{at} has a degree of {shorten(level.degree)} in level {shorten(level.name)}; it is a number of "
-                f"children from 1 to {MOST_CHILDREN:,}, and only of the top level 0 (as many as needed)."
+                f"{subject} has a degree of {shorten(level.degree)} in level {shorten(level.name)}; it is a number of "
+                f"children from 1 to {MAX_CHILDREN:,}, and only of the top level 0 (as many as needed)."
             )

@@ -1,8 +1,8 @@
 """The chip of the catalogue that a driver's or profiler's name of a device means.
 
-A name is read word by word: `RTX A1000` is no A100 and `H20-3e` no H20. Some words tell another form of a chip than the
-one in the catalogue (a PCIe card, an NVL pair, a laptop's GPU, a slice of a GPU): such a device has other rates and is
-not that chip; `nearest_chip` names the one that it is a form of, for whoever wants to take it.
+A name is read word by word: `RTX A1000` is no A100 and `H20-3e` no H20. Some words mark a variant of a chip that is
+not in the catalogue (a PCIe card, an NVL pair, a laptop's GPU, a MIG partition). It has other rates, so it is not that
+chip; `nearest_chip` names the one that it is a variant of.
 
 >>> [
 ...     chip_named(name)
@@ -45,52 +45,59 @@ from dragonscale.physics.hardware.catalogue import chip_names, load_chip
 
 _TPU = re.compile(r"(?i)\btpu\s*v?(\d+)\s*(lite|e|p|i|x)?")
 _TPU_ALIASES = {"5": "v5p", "6": "v6e", "7": "tpu7x", "7x": "tpu7x", "5lite": "v5e", "6lite": "v6e", "4lite": "v4i"}
-_FORMS = frozenset({"pcie", "nvl", "laptop", "mobile", "max", "mig", "d", "fhhl", "ada", "sff", "grid", "super", "3e"})
-"""Words of a name that make it another device than the chip that the rest of the name means."""
-_SHORT = {"workstation": "ws"}
-_SIZE = re.compile(r"-\d+gb$")
-_LONGEST = 200
+# Words that make a name mean another device than the chip that its other words name.
+_VARIANTS = frozenset(
+    {"pcie", "nvl", "laptop", "mobile", "max", "mig", "d", "fhhl", "ada", "sff", "grid", "super", "3e"}
+)
+_ABBREVIATIONS = {"workstation": "ws"}
+_CAPACITY = re.compile(r"-\d+gb$")
+_MAX_NAME = 200
+# Drivers report a little less than the capacity that is sold, so capacities within this fraction are the same.
+_CAPACITY_TOLERANCE = 0.15
 
 
 def chip_named(name: str, memory_bytes: float | None = None) -> str:
-    """The name of the chip in the catalogue; empty where the device is none of it. Chips of one name with several
-    memories are told by their capacity."""
-    if _TPU.search(name[:_LONGEST]):
-        return _tpu(name[:_LONGEST])
-    words = _words(name)
-    best = _best(words)
-    best = "" if any(form not in best for form in _FORMS.intersection(words)) else best
-    if not best or not memory_bytes:
-        return best
-    kin = [best, *(other for other in chip_names() if _SIZE.sub("", other) == _SIZE.sub("", best))]
-    nearest = min(kin, key=lambda other: abs(load_chip(other).hbm.capacity - memory_bytes))
-    # drivers report a little less than what is sold
-    return nearest if abs(load_chip(nearest).hbm.capacity / memory_bytes - 1) < 0.15 else best
+    """The name of the device's chip in the catalogue; empty where it is not there. Chips that are sold with several
+    memories are distinguished by their capacity."""
+    name = name[:_MAX_NAME]
+    if tpu := _TPU.search(name):
+        return _tpu(tpu[1], (tpu[2] or "").lower())
+    tokens = _tokens(name)
+    chip = _longest_match(tokens)
+    if any(variant not in chip for variant in _VARIANTS.intersection(tokens)):
+        return ""
+    if not chip or not memory_bytes:
+        return chip
+    siblings = [chip]
+    siblings += [other for other in chip_names() if _CAPACITY.sub("", other) == _CAPACITY.sub("", chip)]
+    nearest = min(siblings, key=lambda sibling: abs(load_chip(sibling).hbm.capacity - memory_bytes))
+    if abs(load_chip(nearest).hbm.capacity / memory_bytes - 1) < _CAPACITY_TOLERANCE:
+        return nearest
+    return chip
 
 
 def nearest_chip(name: str) -> str:
-    """The chip that a device is a form of; empty where there is none."""
-    return chip_named(name) or _best(_words(name))
+    """The chip that a device is or is a variant of; empty where there is none."""
+    return chip_named(name) or _longest_match(_tokens(name[:_MAX_NAME]))
 
 
-def _words(name: str) -> list[str]:
+def _tokens(name: str) -> list[str]:
     """The words of a name, and two or three that follow each other as one (`RTX 4090`, `RTX PRO 6000`)."""
-    words = [_SHORT.get(word, word) for word in re.split(r"[^a-z0-9.]+", name[:_LONGEST].lower()) if word]
-    pairs = [first + second for first, second in itertools.pairwise(words)]
-    return [*words, *pairs, *(pair + word for pair, word in zip(pairs, words[2:], strict=False))]
+    tokens = [_ABBREVIATIONS.get(word, word) for word in re.split(r"[^a-z0-9.]+", name.lower()) if word]
+    pairs = [first + second for first, second in itertools.pairwise(tokens)]
+    triples = [pair + third for pair, third in zip(pairs, tokens[2:], strict=False)]
+    return [*tokens, *pairs, *triples]
 
 
-def _best(words: list[str]) -> str:
-    known = [name for name in chip_names() if all(part in words for part in name.split("-"))]
-    return max(known, key=len, default="")
+def _longest_match(tokens: list[str]) -> str:
+    """The chip with the longest name whose every part is among the tokens: h200-nvl before h200."""
+    matches = [name for name in chip_names() if set(name.split("-")) <= set(tokens)]
+    return max(matches, key=len, default="")
 
 
-def _tpu(name: str) -> str:
-    found = _TPU.search(name)
-    if found is None:
-        return ""
-    number, ending = found.group(1), (found.group(2) or "").lower()
-    for guess in (_TPU_ALIASES.get(number + ending, ""), f"v{number}{ending}", f"v{number}"):
+def _tpu(generation: str, suffix: str) -> str:
+    """The TPU of a generation and what follows it: `5` and `lite` are v5e."""
+    for guess in (_TPU_ALIASES.get(generation + suffix, ""), f"v{generation}{suffix}", f"v{generation}"):
         if guess in chip_names():
             return guess
     return ""

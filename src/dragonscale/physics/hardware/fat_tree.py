@@ -1,13 +1,13 @@
-"""Tiers of switches: how many a cluster needs, and what each tier lets through.
+"""Fat trees: how many switches a cluster needs in each tier, and the bandwidth of each tier.
 
-GPUs hang on the NVSwitches of their node, nodes on leaf switches, leaves on spines and, in the
-largest clusters, spines on core switches. A *tier* is a group of such switches with everything
-below it. Two numbers bound it: what the cables of its children carry, and what the ports of its
-switches carry; a tree that is as wide at every tier as at the nodes has *full bisection*.
+GPUs hang on the NVSwitches of their node, nodes on leaf switches, leaves on spines and, in the largest clusters,
+spines on core switches. A *tier* is a group of such switches with everything below it. Two numbers bound it: what the
+cables of its children carry, and what the ports of its switches carry. A tree that is as wide at every tier as at the
+nodes has *full bisection*.
 
-`fat_tree` builds the rail-aligned tree of NVIDIA's SuperPods from any port count: a leaf switch
-gives half of its ports to nodes and half to spines, and a scalable unit is as many nodes as a leaf
-has such ports, each with a cable to every leaf of its unit.
+`fat_tree` builds the rail-aligned tree of NVIDIA's SuperPods from any port count: a leaf switch gives half of its ports
+to nodes and half to spines, and a scalable unit is as many nodes as a leaf has ports for, each with a cable to every
+leaf of its unit.
 
 >>> superpod = fat_tree(load_chip("h100"), load_switch("ndr"), chips=1024)
 >>> [(tier.name, tier.total) for tier in superpod.tiers]
@@ -43,7 +43,7 @@ class SwitchFile(Strict, frozen=True):
 
 @dataclass(frozen=True)
 class TreeSwitch:
-    """A switch: its ports, and the bytes per second that one port carries one way."""
+    """A kind of switch: its ports, and the bytes per second that one port carries one way."""
 
     name: str
     title: str
@@ -83,9 +83,9 @@ def load_switch(name: str) -> TreeSwitch:
 class SwitchTier:
     """One group of switches of a tree and all that hangs under it.
 
-    `children` things are each joined to the group by `child_links` cables of `link` bytes per
-    second one way; the group has `switches` switches with `down` ports towards the children and
-    `up` towards the tier above. The tree has `groups` such groups, with `chips` chips under each.
+    Each of `children` is joined to the group by `child_links` cables of `link` bytes per second one way. The group has
+    `switches` switches with `down` ports towards the children and `up` towards the tier above. The tree has `groups`
+    such groups, with `chips` chips under each.
     """
 
     name: str
@@ -123,7 +123,9 @@ class SwitchTier:
         """`links` if the children's cables bind, `switches` if the switches do, `both` where they are equal."""
         if self.link_bandwidth == self.switch_bandwidth:
             return "both"
-        return "links" if self.link_bandwidth < self.switch_bandwidth else "switches"
+        if self.link_bandwidth < self.switch_bandwidth:
+            return "links"
+        return "switches"
 
     @property
     def child_bandwidth(self) -> Number:
@@ -137,7 +139,9 @@ class SwitchTier:
 
     def bisection(self, both_ways: bool = True) -> Number:
         """Bytes per second between any two halves of the children, in both directions together or in one."""
-        return self.bandwidth if both_ways else self.bandwidth / 2
+        if both_ways:
+            return self.bandwidth
+        return self.bandwidth / 2
 
 
 @dataclass(frozen=True)
@@ -149,22 +153,22 @@ class FatTree:
 
     def tier(self, name: str) -> SwitchTier:
         """A tier by name: node, leaf, spine or core."""
-        found = [tier for tier in self.tiers if tier.name == name]
-        if not found:
-            raise unknown("tier", name, [tier.name for tier in self.tiers])
-        return found[0]
+        by_name = {tier.name: tier for tier in self.tiers}
+        if name not in by_name:
+            raise unknown("tier", name, list(by_name))
+        return by_name[name]
 
     @property
     def per_node(self) -> Number:
         """The bandwidth that every node has to any other, one way: that of the thinnest tier above the nodes."""
-        above = [tier.bandwidth * tier.groups / self.nodes for tier in self.tiers[1:]]
-        return minimum(*above) if len(above) > 1 else above[0]
+        # (tiers above the nodes,): a node's share of each
+        return minimum(*(tier.bandwidth * tier.groups / self.nodes for tier in self.tiers[1:]))
 
     @property
     def full_bisection(self) -> bool:
         """Whether no tier is thinner than the nodes' own links."""
-        wanted = self.tiers[1].child_links * self.tiers[1].link
-        return bool(self.per_node >= wanted)
+        leaf = self.tiers[1]
+        return bool(self.per_node >= leaf.child_links * leaf.link)
 
 
 def _levels(chip: Chip) -> tuple[Level, ...]:
@@ -185,8 +189,17 @@ def node_tier(chip: Chip, switch: TreeSwitch | None = None, groups: int = 1) -> 
     level = _levels(chip)[0]
     links = int(chip.structure["nvlink_links"])
     switches = int(chip.structure.get("nvswitches", 1))
-    ports = switch.ports if switch else math.ceil(level.degree * links / switches)
-    return SwitchTier("node", level.degree, links, level.bandwidth / links, switches, ports, 0, groups, level.degree)
+    return SwitchTier(
+        name="node",
+        children=level.degree,
+        child_links=links,
+        link=level.bandwidth / links,
+        switches=switches,
+        down=switch.ports if switch else math.ceil(level.degree * links / switches),
+        up=0,
+        groups=groups,
+        chips=level.degree,
+    )
 
 
 def node_switch(chip: Chip) -> TreeSwitch | None:
@@ -195,7 +208,7 @@ def node_switch(chip: Chip) -> TreeSwitch | None:
     >>> node_switch(load_chip("h200")).ports, node_switch(load_chip("v5e"))
     (64, None)
     """
-    return next((one for one in _switches().values() if chip.kin in one.chips), None)
+    return next((switch for switch in _switches().values() if chip.kin in switch.chips), None)
 
 
 def switch_for(chip: Chip) -> TreeSwitch | None:
@@ -207,19 +220,21 @@ def switch_for(chip: Chip) -> TreeSwitch | None:
     levels = _levels(chip)
     if len(levels) < 2 or "nvlink_links" not in chip.structure:
         return None
-    share = levels[1].bandwidth / levels[0].degree
-    fabric = [switch for name, switch in _switches().items() if not name.startswith("nv")]
-    return next((switch for switch in fabric if switch.link == share), None)
+    bandwidth_per_chip = levels[1].bandwidth / levels[0].degree
+    for name, switch in _switches().items():
+        if not name.startswith("nv") and switch.link == bandwidth_per_chip:  # nvswitches join the chips of a node
+            return switch
+    return None
 
 
 def fat_tree(
     chip: Chip, switch: TreeSwitch, chips: int, spines: int | None = None, cores: int | None = None, node_links: int = 0
 ) -> FatTree:
-    """The tree that gives `chips` chips full bisection, or what becomes of it with other numbers of spines and cores.
+    """The tree that gives `chips` chips full bisection, or the same tree with other numbers of spines and cores.
 
     Nodes have as many links as their network bandwidth takes (8 of 400 Gb/s on an H100 node) unless `node_links` says
-    otherwise. A third tier is added where the spines have too few ports to reach every leaf. Spines are as few as carry
-    the traffic while every leaf has equally many cables to each.
+    otherwise. A third tier is added where the spines have too few ports to reach every leaf. There are as few spines as
+    carry the traffic while every leaf has equally many cables to each.
 
     >>> sizes = [fat_tree(load_chip("h100"), load_switch("ndr"), chips) for chips in (256, 512, 768, 1024, 2048)]
     >>> [(tree.tier("leaf").total, tree.tier("spine").total) for tree in sizes]
@@ -231,31 +246,40 @@ def fat_tree(
         raise InputError(f"{need}; {switch.title} has {switch.ports}.")
     if chips < 1:
         raise InputError(f"A tree of {chips} chips makes no sense; give at least one.")
-    nodes = math.ceil(chips / int(node_tier(chip).chips))
-    first = node_tier(chip, groups=nodes)
-    links = node_links or round(_levels(chip)[1].bandwidth / switch.link)
+    link = switch.link
+    node_chips = int(node_tier(chip).chips)
+    nodes = math.ceil(chips / node_chips)
+    node = node_tier(chip, groups=nodes)
+    links = node_links or round(_levels(chip)[1].bandwidth / link)
+    # a scalable unit: as many nodes as a leaf has ports down for, while every leaf can have a cable to each spine
     units = math.ceil(nodes / max(min(half, half * half // links), 1))
-    per_unit = math.ceil(nodes / units)
-    leaves = math.ceil(per_unit * links / half)
-    up = math.ceil(per_unit * links / leaves)
-    in_unit = per_unit * int(first.chips)
-    leaf = SwitchTier("leaf", per_unit, links, switch.link, leaves, half, up, units, in_unit)
+    unit_nodes = math.ceil(nodes / units)
+    leaves = math.ceil(unit_nodes * links / half)
+    up = math.ceil(unit_nodes * links / leaves)  # cables of a leaf to the spines, as many as it has nodes' cables
+    unit_chips = unit_nodes * node_chips
+    leaf = SwitchTier("leaf", unit_nodes, links, link, leaves, down=half, up=up, groups=units, chips=unit_chips)
     if leaves * units <= switch.ports and cores is None:
-        count = spines or _even(math.ceil(leaves * units * up / switch.ports), up)
-        spine = SwitchTier("spine", units, leaves * up, switch.link, count, switch.ports, 0, 1, units * in_unit)
-        return FatTree((first, leaf, spine), nodes)
+        count = spines or _spread_evenly(math.ceil(leaves * units * up / switch.ports), up)
+        ports, total = switch.ports, units * unit_chips
+        spine = SwitchTier("spine", units, leaves * up, link, count, down=ports, up=0, groups=1, chips=total)
+        return FatTree((node, leaf, spine), nodes)
+    # three tiers: a pod is as many units as spines with half of their ports down can reach every leaf of
     pods = math.ceil(units / max(half // leaves, 1))
     if pods > switch.ports:
         need = f"{chips} chips of {chip.title} need more than three tiers"
         raise InputError(f"{need} of switches with {switch.ports} ports.")
-    in_pod = math.ceil(units / pods)
-    count = spines / pods if spines else _even(math.ceil(leaves * in_pod * up / half), up)
-    spine = SwitchTier("spine", in_pod, leaves * up, switch.link, count, half, half, pods, in_pod * in_unit)
+    pod_units = math.ceil(units / pods)
+    pod_chips = pod_units * unit_chips
+    count = spines / pods if spines else _spread_evenly(math.ceil(leaves * pod_units * up / half), up)
+    spine = SwitchTier("spine", pod_units, leaves * up, link, count, down=half, up=half, groups=pods, chips=pod_chips)
     total = cores or math.ceil(count * pods * half / switch.ports)
-    core = SwitchTier("core", pods, count * half, switch.link, total, switch.ports, 0, 1, pods * in_pod * in_unit)
-    return FatTree((first, leaf, spine, core), nodes)
+    core = SwitchTier("core", pods, count * half, link, total, switch.ports, up=0, groups=1, chips=pods * pod_chips)
+    return FatTree((node, leaf, spine, core), nodes)
 
 
-def _even(least: int, cables: int) -> int:
-    """The smallest number of switches, at least `least`, over which `cables` cables spread evenly."""
-    return next((count for count in range(max(least, 1), cables + 1) if cables % count == 0), least)
+def _spread_evenly(fewest: int, cables: int) -> int:
+    """The smallest number of switches, at least `fewest`, over which `cables` cables spread evenly."""
+    for count in range(max(fewest, 1), cables + 1):
+        if cables % count == 0:
+            return count
+    return fewest

@@ -1,4 +1,4 @@
-"""Ways between chips of a torus: how far the farthest is, and how many ways can be used at once."""
+"""Paths between the chips of a torus: how far the farthest chip is, and how many disjoint paths lead there."""
 
 import math
 
@@ -9,51 +9,60 @@ from dragonscale.physics.numbers import Number, floor
 
 
 def axis_diameter(size: Number, wraps: bool) -> Number:
-    """Links between the two chips of an axis that are farthest apart: half way round a ring, or from end to end.
+    """Hops between the two chips of an axis that are farthest apart: half way round a ring, or from end to end.
 
     >>> axis_diameter(16, wraps=True), axis_diameter(16, wraps=False)
     (8, 15)
     """
-    return floor(size / 2) if wraps else size - 1
+    if wraps:
+        return floor(size / 2)
+    return size - 1
 
 
-def eccentricity(piece: Slice, position: tuple[int, ...] = ()) -> int:
-    """Links from a chip (without a position, a corner) to the one farthest from it.
+def eccentricity(slice_: Slice, position: tuple[int, ...] = ()) -> int:
+    """Hops from a chip (without a position, a corner) to the one farthest from it.
 
     >>> from dragonscale.physics.hardware.slices import parse_slice
     >>> eccentricity(parse_slice("v5e:4x4"), (0, 0)), eccentricity(parse_slice("v5e:4x4"), (1, 1))
     (6, 4)
     """
-    position = position or (0,) * len(piece.shape)
-    check_position(piece, position)
-    axes = zip(piece.shape, piece.wrap, position, strict=True)
-    return sum(int(axis_diameter(size, True)) if wraps else max(at, size - 1 - at) for size, wraps, at in axes)
+    position = position or (0,) * len(slice_.shape)
+    check_position(slice_, position)
+    total = 0
+    for size, wraps, index in zip(slice_.shape, slice_.wrap, position, strict=True):
+        # on a line the farther of its two ends is farthest
+        total += int(axis_diameter(size, wraps=True)) if wraps else max(index, size - 1 - index)
+    return total
 
 
-def disjoint_paths(piece: Slice, source: tuple[int, ...], target: tuple[int, ...]) -> int:
-    """Ways from one chip to another that share no link, over which a message can be spread.
+def disjoint_paths(slice_: Slice, source: tuple[int, ...], target: tuple[int, ...]) -> int:
+    """Paths from one chip to another that share no link, over which a message can be spread.
 
-    They are limited by the links of either end and, on a slice that is narrow somewhere, by the links across it: no
-    more than the cross-section of any axis along which the two are apart, twice that if the axis is a ring.
+    By Menger's theorem they are as many as the smallest cut between the two: the links of either end, or the links
+    across an axis along which the two differ (twice that if the axis is a ring).
 
     >>> from dragonscale.physics.hardware.slices import parse_slice
     >>> disjoint_paths(parse_slice("v5e:4x4"), (0, 0), (3, 3)), disjoint_paths(parse_slice("v5e:16x16"), (0, 0), (3, 3))
     (2, 4)
     """
-    check_position(piece, source)
-    check_position(piece, target)
+    check_position(slice_, source)
+    check_position(slice_, target)
     if source == target:
-        raise InputError(f"The chip {source} of {piece} is both ends of the way; choose two chips.")
-    chips = math.prod(piece.shape)
-    axes = zip(piece.shape, piece.wrap, source, target, strict=True)
-    narrow = [chips // size * (2 if wraps else 1) for size, wraps, start, end in axes if start != end]
-    return min(links_of(piece, source), links_of(piece, target), *narrow)
+        raise InputError(f"The chip {source} of {slice_} is both ends of the path; choose two chips.")
+    chips = math.prod(slice_.shape)
+    cuts = [links_of(slice_, source), links_of(slice_, target)]
+    for size, wraps, start, end in zip(slice_.shape, slice_.wrap, source, target, strict=True):
+        if start != end:
+            cross_section = chips // size
+            cuts.append(2 * cross_section if wraps else cross_section)  # a ring is cut in two places
+    return min(cuts)
 
 
-def check_position(piece: Slice, position: tuple[int, ...]) -> None:
-    """Refuse a position that the slice does not have, and slices without positions."""
-    if not isinstance(piece.chip.network, Torus):
-        raise InputError(f"{piece} hangs on switches; only the chips of a torus have a position.")
-    last = tuple(size - 1 for size in piece.shape)
-    if len(position) != len(last) or not all(0 <= at <= end for at, end in zip(position, last, strict=True)):
-        raise InputError(f"{piece} has no chip at {position}; positions go from {(0,) * len(last)} to {last}.")
+def check_position(slice_: Slice, position: tuple[int, ...]) -> None:
+    """Refuse a position that the slice does not have, and slices whose chips have none."""
+    if not isinstance(slice_.chip.network, Torus):
+        raise InputError(f"{slice_} hangs on switches; only the chips of a torus have a position.")
+    last = tuple(size - 1 for size in slice_.shape)
+    is_inside = len(position) == len(last) and all(0 <= at <= end for at, end in zip(position, last, strict=True))
+    if not is_inside:
+        raise InputError(f"{slice_} has no chip at {position}; positions go from {(0,) * len(last)} to {last}.")

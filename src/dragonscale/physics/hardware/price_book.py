@@ -1,8 +1,8 @@
 """The price book: what an hour of a chip costs by the way it is paid for, with provider, region, date and source.
 
-On-demand prices stand in the chips' own files (what people pay in the median, and what the large clouds list); prices
-for one and three years, spot prices and what a chip costs to buy are in `prices.toml`. A chip that is owned costs its
-capital over the hours in which it is used, and its power: that of its host with it, times the PUE.
+On-demand prices stand in the chips' files (the median of what people pay, and what the large clouds list). Prices for
+one and three years, spot prices and purchase prices are in `prices.toml`. An hour of an owned chip costs its capital
+over the hours in which it is busy, and the energy of the chip with its share of the host, times the PUE.
 
 >>> from dragonscale.physics.hardware import load_chip
 >>> [(offer.kind, offer.usd_per_h) for offer in price_book(load_chip("v5p"))]
@@ -24,18 +24,19 @@ from dragonscale.physics.hardware.chip import Chip, Quantity
 from dragonscale.physics.units import parse
 from dragonscale.tables import beside
 
-OWNED, SPOT, BUY = "owned", "spot", "buy"
+OWNED = "owned"
+SPOT = "spot"
+BUY = "buy"
 KINDS = ("on-demand", "list", "low", "high", "reserved", "1y", "3y", SPOT, OWNED)
 """What `--pricing` takes: the median on demand, the large clouds' list, the lowest and highest on-demand price of all,
 reserved at smaller clouds, one year, three years, spot, owned."""
-HOURS = 8766.0
-"""Of a year."""
+HOURS_PER_YEAR = 8766.0
 
 
 @dataclass(frozen=True)
 class Offer:
-    """A price of the book. `high_usd_per_h` is the upper end where a source gives a range; what to buy a chip costs has
-    the kind `buy` and is no price of an hour."""
+    """A price of the book. `high_usd_per_h` is the upper end where a source gives a range. An offer of the kind `buy`
+    is the price of a chip, not of an hour."""
 
     kind: str
     usd_per_h: float
@@ -45,7 +46,7 @@ class Offer:
     date: str
     source: str
     machine: int = 0
-    """Chips of the machine that it is an equal part of, where machines of other sizes have other prices."""
+    """Chips of the machine that is rented, where the price of a chip depends on the machine's size."""
 
     @property
     def middle(self) -> float:
@@ -55,7 +56,8 @@ class Offer:
 
 @dataclass(frozen=True)
 class Owned:
-    """What a chip with its share of a server costs, over how many years, and what its power costs."""
+    """The purchase price of a chip with its share of a server, the years over which it is written off, the fraction of
+    them in which it is busy, and what its energy costs."""
 
     capital: float
     years: float
@@ -70,59 +72,89 @@ def _table() -> dict[str, Any]:
 
 
 def site(name: str) -> float:
-    """A number of `prices.toml` about where chips stand."""
+    """A number of `prices.toml` about a data centre: its PUE, the price of energy, the fraction of time chips work."""
     return float(_table()["site"][name]["value"])
 
 
 def price_book(chip: Chip) -> list[Offer]:
-    """Every price that is known of a chip."""
-    found = []
+    """Every price that is known of a chip: those of its file, then those of the book."""
+    offers: list[Offer] = []
     for path, kind in (("price", "on-demand"), ("list_price", "list")):
         fact = chip.facts.get(path)
-        for reading in (fact, *fact.also) if fact else ():
-            words = re.fullmatch(r"(.*?) \((\d{4}(?:-\d\d)*)\) ?(\S*)", chip.sources.get(reading.source, ""))
-            title, date, url = words.groups() if words else (reading.source, "", "")
-            found.append(Offer(kind, reading.value, None, title, "", date, url))
-    sources = _table()["sources"]
+        if fact is None:
+            continue
+        for reading in (fact, *fact.also):
+            # a source reads "TITLE (YYYY-MM) URL"
+            source = re.fullmatch(r"(.*?) \((\d{4}(?:-\d\d)*)\) ?(\S*)", chip.sources.get(reading.source, ""))
+            title, date, url = source.groups() if source else (reading.source, "", "")
+            offers.append(Offer(kind, reading.value, None, title, "", date, url))
     for row in _table()["book"].get(split_changes(chip.name)[0], ()):
-        source = sources[row["source"]]
-        words = row.get("region", "us"), source["date"], source.get("url") or source["title"]
-        found.append(Offer(row["kind"], row["usd"], row.get("high"), row["provider"], *words, row.get("machine", 0)))
-    return found
+        source = _table()["sources"][row["source"]]
+        offer = Offer(
+            kind=row["kind"],
+            usd_per_h=row["usd"],
+            high_usd_per_h=row.get("high"),
+            provider=row["provider"],
+            region=row.get("region", "us"),
+            date=source["date"],
+            source=source.get("url") or source["title"],
+            machine=row.get("machine", 0),
+        )
+        offers.append(offer)
+    return offers
 
 
 def offered_price(chip: Chip, kind: str, chips: int = 1) -> Quantity | None:
-    """The price of an hour by its kind, for a slice of so many chips; None where the book has none. Of several the
-    median is taken, of a range its middle; of spot prices the lowest, as such jobs go where chips are left over."""
+    """The price of an hour of its kind, for a slice of so many chips; None where the book has none.
+
+    Of several offers the median is taken, of a range its middle; of spot prices the lowest, as such jobs go wherever
+    chips are left over.
+    """
     book = price_book(chip)
+    if kind == "list":
+        return chip.facts.get("list_price")
+    if kind == "on-demand":
+        return _on_demand_price(chip, book, chips)
     if kind in ("low", "high"):
-        every = [offer for offer in book if offer.kind in ("on-demand", "list")]
-        value = (min if kind == "low" else max)([offer.usd_per_h for offer in every], default=0.0)
-    elif kind == "on-demand":
-        sizes = sorted((offer for offer in book if offer.machine), key=lambda offer: offer.machine)
-        every = [offer for offer in sizes if offer.machine >= min(chips, sizes[-1].machine)]
-        if chips == 1 or not every:
-            return chip.facts.get("price")
-        kind, value = "list", every[0].usd_per_h
+        offers = [offer for offer in book if offer.kind in ("on-demand", "list")]
     else:
-        every = [offer for offer in book if offer.kind == kind]
-        if kind == "list":
-            return chip.facts.get("list_price")
-        taken = [offer.usd_per_h for offer in every] if kind == SPOT else [offer.middle for offer in every]
-        value = (min if kind == SPOT else statistics.median)(taken) if every else 0.0
-    return Quantity(value, "USD/h", kind, note=max(offer.date for offer in every)) if every else None
+        offers = [offer for offer in book if offer.kind == kind]
+    if not offers:
+        return None
+    prices = [offer.usd_per_h for offer in offers]
+    if kind in ("low", SPOT):
+        value = min(prices)
+    elif kind == "high":
+        value = max(prices)
+    else:
+        value = statistics.median(offer.middle for offer in offers)
+    return Quantity(value, "USD/h", kind, note=max(offer.date for offer in offers))
+
+
+def _on_demand_price(chip: Chip, book: list[Offer], chips: int) -> Quantity | None:
+    """The median of what people pay or, where the price depends on the machine's size, that of the smallest machine
+    that holds so many chips."""
+    machines = sorted((offer for offer in book if offer.machine), key=lambda offer: offer.machine)
+    if chips == 1 or not machines:
+        return chip.facts.get("price")
+    needed = min(chips, machines[-1].machine)
+    large_enough = [offer for offer in machines if offer.machine >= needed]
+    date = max(offer.date for offer in large_enough)
+    return Quantity(large_enough[0].usd_per_h, "USD/h", "list", note=date)
 
 
 def site_watts(chip: Chip) -> float | None:
     """Watts that a chip takes with its share of its host, before cooling; None where its power is not known."""
-    return None if chip.power is None else chip.power * site("host_factor")
+    if chip.power is None:
+        return None
+    return chip.power * site("host_factor")
 
 
 def owned_price(chip: Chip, owned: Owned) -> float:
-    """Dollars for an hour in which a chip of one's own is used: capital over such hours, and power with cooling."""
-    hours = owned.years * HOURS * (owned.busy or site("busy"))
-    rate, pue = owned.usd_per_kwh or site("usd_per_kwh"), owned.pue or site("pue")
-    return owned.capital / hours + (site_watts(chip) or 0.0) / 1e3 * pue * rate
+    """Dollars per busy hour of an owned chip: capital over all busy hours, and energy with cooling."""
+    busy_hours = owned.years * HOURS_PER_YEAR * (owned.busy or site("busy"))
+    usd_per_kwh, pue = owned.usd_per_kwh or site("usd_per_kwh"), owned.pue or site("pue")
+    return owned.capital / busy_hours + (site_watts(chip) or 0.0) / 1e3 * pue * usd_per_kwh
 
 
 def owned_text(chip: Chip, owned: Owned) -> str:
@@ -134,68 +166,79 @@ def owned_text(chip: Chip, owned: Owned) -> str:
 
 
 def _bought(chip: Chip) -> Owned | None:
-    """A chip at what the book says it costs to buy."""
-    every = [offer.middle for offer in price_book(chip) if offer.kind == BUY]
-    return Owned(statistics.median(every), site("years")) if every else None
+    """A chip at the book's median purchase price; None where it has none."""
+    prices = [offer.middle for offer in price_book(chip) if offer.kind == BUY]
+    if not prices:
+        return None
+    return Owned(statistics.median(prices), site("years"))
 
 
-OWN = "write dollars for a chip with its share of a server over years, such as 30000/4, or 30k/4,0.08/kWh,pue=1.2"
+OWNED_SYNTAX = (
+    "write dollars for a chip with its share of a server over years, such as 30000/4, or 30k/4,0.08/kWh,pue=1.2"
+)
 
 
 def read_owned(text: str) -> Owned:
-    """What stands after `--owned`.
+    """The value of `--owned`: DOLLARS/YEARS, then the price of energy, `pue=` and `busy=` in any order.
 
     >>> read_owned("$30k/4y, 0.1/kWh, pue=1.2")
     Owned(capital=30000.0, years=4.0, usd_per_kwh=0.1, pue=1.2, busy=None)
     """
-    first, *rest = (part.strip() for part in text.split(","))
+    first, *rest = map(str.strip, text.split(","))
     pair = re.fullmatch(r"\$?\s*([\d.]+\s*[kM]?)\s*/\s*([\d.]+)\s*(?:y|years?)?", first)
     if not pair:
-        raise InputError(f"--owned is {shorten(text)}; {OWN}.")
-    found: dict[str, float] = {"capital": parse(pair[1], "count", "--owned"), "years": float(pair[2])}
+        raise InputError(f"--owned is {shorten(text)}; {OWNED_SYNTAX}.")
+    fields: dict[str, float] = {"capital": parse(pair[1], "count", "--owned"), "years": float(pair[2])}
     for part in rest:
-        rate = re.fullmatch(r"\$?\s*([\d.]+)\s*/\s*kWh|(pue|busy)\s*=\s*([\d.]+)", part, re.IGNORECASE)
-        if not rate:
-            raise InputError(f"--owned has {shorten(part)}; {OWN}.")
-        found["usd_per_kwh" if rate[1] else rate[2].lower()] = float(rate[1] or rate[3])
-    if not (found["years"] > 0 and found.get("pue", 1) >= 1 and 0 < found.get("busy", 1) <= 1):
+        match = re.fullmatch(r"\$?\s*([\d.]+)\s*/\s*kWh|(pue|busy)\s*=\s*([\d.]+)", part, re.IGNORECASE)
+        if not match:
+            raise InputError(f"--owned has {shorten(part)}; {OWNED_SYNTAX}.")
+        energy, name, value = match.groups()
+        if energy:
+            fields["usd_per_kwh"] = float(energy)
+        else:
+            fields[name.lower()] = float(value)
+    if not (fields["years"] > 0 and fields.get("pue", 1) >= 1 and 0 < fields.get("busy", 1) <= 1):
         raise InputError(f"--owned is {shorten(text)}; years are more than 0, pue is 1 or more, busy is 0 to 1.")
-    return Owned(**found)
+    return Owned(**fields)
 
 
 @dataclass(frozen=True)
 class Tariff:
-    """How chips are paid for: `prices` that were given for some of them, a kind of the book for the others."""
+    """How chips are paid for: `prices` that the user gave for some of them, a kind of the book for the others."""
 
     prices: dict[str, float]
     kind: str = ""
     owned: Owned | None = None
 
     def price(self, chip: Chip, chips: int = 1) -> Quantity | None:
-        """Dollars for an hour of a chip in a slice of so many; None where that is not known."""
+        """Dollars per hour of a chip in a slice of so many; None where that is not known."""
         if chip.name in self.prices:
             return Quantity(self.prices[chip.name], "USD/h", "--price")
         if self.kind == OWNED:
             owned = self.owned or _bought(chip)
-            text = owned and owned_text(chip, owned)
-            return owned and Quantity(owned_price(chip, owned), "USD/h", OWNED, note=text or "")
-        found = offered_price(chip, self.kind or "on-demand", chips)
-        # a chip whose price was changed (h100+price=2x) keeps that
-        return chip.facts.get("price") if not self.kind and split_changes(chip.name)[1] else found
+            if owned is None:
+                return None
+            return Quantity(owned_price(chip, owned), "USD/h", OWNED, note=owned_text(chip, owned))
+        if not self.kind and split_changes(chip.name)[1]:
+            return chip.facts.get("price")  # a what-if chip (h100+price=2x) keeps its changed price
+        return offered_price(chip, self.kind or "on-demand", chips)
 
     def paid(self, chip: Chip, chips: int = 1) -> Chip:
-        """The chip at that price."""
-        found, facts = self.price(chip, chips), {path: fact for path, fact in chip.facts.items() if path != "price"}
-        if found is chip.facts.get("price"):
+        """The chip at that price, with its usual price beside it."""
+        usual, price = chip.facts.get("price"), self.price(chip, chips)
+        if price is usual:
             return chip
-        usual = chip.facts.get("price")
-        if found and usual and found.source in KINDS:
-            found = replace(found, also=(usual,))
-        return replace(chip, price=found and found.value, facts=facts | ({"price": found} if found else {}))
+        facts = {path: fact for path, fact in chip.facts.items() if path != "price"}
+        if price is None:
+            return replace(chip, price=None, facts=facts)
+        if usual is not None and price.source in KINDS:
+            price = replace(price, also=(usual,))
+        return replace(chip, price=price.value, facts=facts | {"price": price})
 
 
 def read_kind(pricing: str, owned: str, chips: Iterable[Chip]) -> tuple[str, Owned | None]:
-    """The kind of price that `--pricing` and `--owned` ask for."""
+    """The kind of price that `--pricing` and `--owned` ask for, and what a chip of the user's own costs."""
     kind = pricing.strip().lower() or (OWNED if owned.strip() else "")
     if kind and kind not in KINDS:
         raise unknown("way to pay called", pricing, KINDS)
@@ -204,4 +247,6 @@ def read_kind(pricing: str, owned: str, chips: Iterable[Chip]) -> tuple[str, Own
     names = {chip.name for chip in chips}
     if owned.strip() and len(names) > 1:
         raise InputError(f"--owned is the price of one kind of chip, and {len(names)} are asked about; ask for one.")
-    return kind, read_owned(owned) if owned.strip() else None
+    if not owned.strip():
+        return kind, None
+    return kind, read_owned(owned)

@@ -1,10 +1,9 @@
-"""Slices: how many chips, in what shape, joined how. `v5p:8x16x16`, `v5p:16x20x28*4`, `h100:4096`.
+"""Slices: how many chips, in what shape, joined by what network. `v5p:8x16x16`, `v5p:16x20x28*4`, `h100:4096`.
 
-A TPU slice is a box of chips cut from a pod. Whether its axes close into rings depends on the
-generation: on 2D pods only an axis of the pod's full length wraps; on 3D pods, whole 4x4x4 cubes
-are joined by optical switches and then every axis wraps. `*4` joins four slices over the
-data-centre network. A GPU slice is a number of GPUs, in whole nodes once it is larger than one, or in
-trays of racks that are one NVLink domain.
+A TPU slice is a box of chips cut from a pod. Whether its axes close into rings depends on the generation: on 2D pods
+only an axis of the pod's full length wraps; on 3D pods, whole 4x4x4 cubes are joined by optical switches and then every
+axis wraps. `*4` joins four slices over the data-centre network. A GPU slice is a number of GPUs: whole nodes once it is
+larger than one, or trays of racks that are one NVLink domain.
 
 >>> parse_slice("v5e:8x16").wrap
 (False, True)
@@ -25,20 +24,23 @@ from dragonscale.errors import InputError, shorten
 from dragonscale.physics.hardware.catalogue import chip_path, is_chip, load_chip
 from dragonscale.physics.hardware.changes import split_changes
 from dragonscale.physics.hardware.chip import Chip, Torus, Tree
+from dragonscale.physics.hardware.machine_names import as_slice
 from dragonscale.physics.hardware.parts import cores
-from dragonscale.physics.hardware.spoken import spelled
 from dragonscale.physics.numbers import Number, ceil
 
 _SLICE = re.compile(r"(?P<chip>[^*]+?)(?::(?P<shape>[0-9]+(?:[xX×][0-9]+)*))?(?:\*(?P<pods>[0-9]+))?")
-_SPOKEN = re.compile(
+# 8xh100, 8x4090 (count, after); h100x8 (before, number); v6e-256 (dashed, number)
+_COUNTED = re.compile(
     r"(?P<count>[0-9]+) ?[xX×] ?(?P<after>(?:[A-Za-z]|[0-9]{4})[\w. "
     r"-]*)|(?:(?P<before>(?:[A-Za-z]|[0-9]{4})[\w-]*?)[xX×]|(?P<dashed>[A-Za-z][\w ]*)-)(?P<number>[0-9]+)"
 )
-_BY_CORES = ("v2", "v3", "v4", "v5p", "tpu7x")
-"""TPUs whose Cloud names count TensorCores, of which a chip has two (Cloud TPU documentation, configurations of v4 and
-v5p: v5p-8 is 2x2x1; xpk's list of tpu7x types); names of v5e and v6e count chips."""
-MOST_CHIPS = 2_000_000
+# TPUs whose Cloud names count TensorCores, of which a chip has two (Cloud TPU documentation, configurations of v4 and
+# v5p: v5p-8 is 2x2x1; xpk's list of tpu7x types); names of v5e and v6e count chips.
+_NAMED_BY_CORES = ("v2", "v3", "v4", "v5p", "tpu7x")
+MAX_CHIPS = 2_000_000
 """Chips of a slice, at most: several times the largest clusters that have been announced."""
+# Sides of the cubes of chips that 3D pods are made of.
+_CUBE = 4
 AXIS_NAMES = "XYZ"
 
 
@@ -54,7 +56,8 @@ class Slice:
         return f"<Slice {self}>"
 
     def __str__(self) -> str:
-        return f"{self.chip.name}:{_x(self.shape)}" + (f"*{self.pods}" if self.pods > 1 else "")
+        name = f"{self.chip.name}:{_shape_text(self.shape)}"
+        return f"{name}*{self.pods}" if self.pods > 1 else name
 
     @property
     def chips(self) -> int:
@@ -68,14 +71,16 @@ class Slice:
 
     @property
     def vms(self) -> int:
-        """Virtual machines, and so processes: a host each, or the smaller ones that slices of several hosts are made
-        of.
+        """Virtual machines, and so processes: one per host, or several where slices of more than one host are made of
+        smaller machines.
 
         >>> parse_slice("v6e:2x4").vms, parse_slice("v6e:16x16").vms, parse_slice("v6e:16x16").hosts
         (1, 64, 32)
         """
-        chips, host = math.prod(self.shape), self.chip.host_chips
-        return math.ceil(chips / (self.chip.vm_chips or host)) * self.pods if chips > host else self.hosts
+        chips = math.prod(self.shape)
+        if chips <= self.chip.host_chips or not self.chip.vm_chips:
+            return self.hosts
+        return math.ceil(chips / self.chip.vm_chips) * self.pods
 
     @property
     def wrap(self) -> tuple[bool, ...]:
@@ -99,8 +104,8 @@ class Slice:
 
 
 def chips_to_hold(chip: Chip, size: Number, whole: int = 1) -> Number:
-    """Chips whose main memory, as datasheets state it, holds `size` bytes, rounded up to a multiple of `whole` (a node,
-    say).
+    """Chips whose main memory, as datasheets state it, holds `size` bytes, rounded up to a multiple of `whole`, such as
+    the chips of a node.
 
     >>> chips_to_hold(load_chip("h100"), 700e9), chips_to_hold(load_chip("h100"), 700e9, whole=8)
     (9, 16)
@@ -108,40 +113,45 @@ def chips_to_hold(chip: Chip, size: Number, whole: int = 1) -> Number:
     return ceil(size / chip.hbm.capacity / whole) * whole
 
 
-def _x(shape: tuple[int, ...]) -> str:
+def _shape_text(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape))
 
 
 def wraparound(chip: Chip, shape: tuple[int, ...]) -> tuple[bool, ...]:
-    """The generation's rule applied to a shape; no axis of a switched network is a ring."""
+    """Which axes of a shape close into rings, by the generation's rule; no axis of a switched network does."""
     network = chip.network
     if not isinstance(network, Torus) or network.wrap == "never":
-        return tuple(False for _ in shape)
+        return (False,) * len(shape)
     if network.wrap == "always":
         return tuple(size > 2 for size in shape)
     if network.wrap == "cubes":
-        return tuple(all(size % 4 == 0 for size in shape) for _ in shape)
+        return (_is_whole_cubes(shape),) * len(shape)
     return tuple(size == max(network.pod) for size in shape)
+
+
+def _is_whole_cubes(shape: tuple[int, ...]) -> bool:
+    return all(size % _CUBE == 0 for size in shape)
 
 
 def parse_slice(text: str) -> Slice:
     """Read `CHIP:TOPOLOGY[*PODS]`, where CHIP is a name or the path of a TOML file, and check that it can exist."""
-    chip, shape, pods = _split(text)
-    if shape is None:
-        if not chip.default_slice:
-            example = _x(chip.network.pod) if isinstance(chip.network, Torus) else str(chip.host_chips)
-            raise InputError(f"{shorten(text)} names no topology; write e.g. {chip.name}:{example}.")
-        return parse_slice(
-            f"{text.strip().rpartition('*')[0] or text.strip()}:{chip.default_slice}" + (f"*{pods}" if pods > 1 else "")
-        )
-    return check_slice(Slice(_joined(chip, shape), shape, pods))
+    parsed = _parse(text)
+    chip, shape, pods = parsed.chip, parsed.shape, parsed.pods
+    if shape is not None:
+        return check_slice(Slice(_joined(chip, shape), shape, pods))
+    if not chip.default_slice:
+        example = _shape_text(chip.network.pod) if isinstance(chip.network, Torus) else str(chip.host_chips)
+        raise InputError(f"{shorten(text)} names no topology; write e.g. {chip.name}:{example}.")
+    name = text.strip().rpartition("*")[0] or text.strip()
+    whole = f"{name}:{chip.default_slice}"
+    return parse_slice(f"{whole}*{pods}" if pods > 1 else whole)
 
 
 def domain_of(chip: Chip, chips: int) -> int:
-    """Chips of each NVLink domain that so many are rented in, 0 if they are not available.
+    """The size of the NVLink domains that so many chips are rented in; 0 if so many are not available.
 
-    A rack of trays (72 GPUs, 4 to a tray) is rented whole or in part: a job of several racks takes as many trays of
-    each, the most that come out even and at least half of them.
+    A rack of trays (72 GPUs, 4 to a tray) is rented whole or in part. A job of several racks takes equally many trays
+    of each: as many as come out even, and at least half of them.
 
     >>> [domain_of(load_chip("gb200"), chips) for chips in (8, 72, 128, 144, 256, 76)]
     [72, 72, 64, 72, 64, 0]
@@ -151,10 +161,15 @@ def domain_of(chip: Chip, chips: int) -> int:
     assert isinstance(chip.network, Tree)
     node, tray = chip.network.levels[0].degree, chip.host_chips
     if chips <= node:
-        return node if tray >= node or chips <= tray or chips % tray == 0 else 0
-    if tray >= node:
+        fits = tray >= node or chips <= tray or chips % tray == 0
+        return node if fits else 0
+    if tray >= node:  # a node is one host
         return node if chips % node == 0 else 0
-    return next((size for size in range(node - node % tray, node // 2 - 1, -tray) if chips % size == 0), 0)
+    all_trays = node - node % tray
+    for size in range(all_trays, node // 2 - 1, -tray):
+        if chips % size == 0:
+            return size
+    return 0
 
 
 def with_domain(chip: Chip, size: int) -> Chip:
@@ -162,32 +177,36 @@ def with_domain(chip: Chip, size: int) -> Chip:
     assert isinstance(chip.network, Tree)
     node, *above = chip.network.levels
     share, facts = size / node.degree, dict(chip.facts)
+    levels = [replace(node, degree=size)]
     for level in above:
+        # a child of these tiers is a domain, which has the NICs of its own GPUs only
+        levels.append(replace(level, bandwidth=level.bandwidth * share))
         path = f"levels.{level.name}.bandwidth"
         facts[path] = replace(facts[path], value=facts[path].value * share, note=f"{size} of {node.degree} GPUs a rack")
-    levels = replace(node, degree=size), *(replace(level, bandwidth=level.bandwidth * share) for level in above)
-    return replace(chip, network=Tree(levels), facts=facts)
+    return replace(chip, network=Tree(tuple(levels)), facts=facts)
 
 
 def _joined(chip: Chip, shape: tuple[int, ...]) -> Chip:
-    """The chip as so many are joined: in its own domains, or in smaller ones that come out even."""
+    """The chip with the NVLink domains of a slice of this shape: the usual ones, or smaller ones that come out even."""
     if not isinstance(chip.network, Tree) or len(shape) != 1:
         return chip
     size = domain_of(chip, shape[0])
-    return with_domain(chip, size) if size and size != chip.network.levels[0].degree else chip
+    if size in (0, chip.network.levels[0].degree):
+        return chip
+    return with_domain(chip, size)
 
 
 def parse_target(text: str) -> tuple[Chip, Slice | None]:
     """A chip alone (`v5e`) or a slice (`v5e:4x4`), for questions that make sense of both."""
-    chip, shape, _ = _split(text)
-    if shape is None and "*" not in text:
-        return chip, None
-    piece = parse_slice(text)
-    return piece.chip, piece
+    parsed = _parse(text)
+    if parsed.shape is None and "*" not in text:
+        return parsed.chip, None
+    slice_ = parse_slice(text)
+    return slice_.chip, slice_
 
 
 def _canonical(text: str) -> str:
-    """`8xh100`, `h100x8`, `v6e-256` and `p5.48xlarge` as `h100:8` and `v6e:16x16`; what is none of these as it is.
+    """`8xh100`, `h100x8`, `v6e-256` and `p5.48xlarge` as `h100:8` and `v6e:16x16`; other text unchanged.
 
     Cloud names of v2 to v4, v5p and TPU7x count TensorCores, of which a chip has two: `v5p-8` is 4 chips.
 
@@ -197,63 +216,77 @@ def _canonical(text: str) -> str:
     ('4090:2', '4090:2')
     """
     written, changes = split_changes(text.strip())
-    if (named := spelled(written)) != written:
-        chip, _, shape = named.partition(":")
-        return f"{chip}{''.join(f'+{change}' for change in changes)}:{shape}"
-    match = _SPOKEN.fullmatch(written) if len(text) < 100 else None
+    machines = as_slice(written)
+    if machines != written:
+        chip_name, _, shape = machines.partition(":")
+        return f"{'+'.join([chip_name, *changes])}:{shape}"
+    match = _COUNTED.fullmatch(written) if len(text) < 100 else None
     if match is None or is_chip(written):
         return text
     name = (match["after"] or match["before"] or match["dashed"]).strip()
     if not is_chip(name):
         return text
     count, chip = _count(match["count"] or match["number"], text), load_chip(name)
-    changed = name + "".join(f"+{change}" for change in changes)
+    changed = "+".join([name, *changes])
     if not isinstance(chip.network, Torus):
         return f"{changed}:{count}"
-    if match["dashed"] and chip.name in _BY_CORES:
+    if match["dashed"] and chip.name in _NAMED_BY_CORES:
         if count % 2:
             raise InputError(f"{shorten(text)} counts TensorCores, two a chip, so its number is even.")
         count //= 2
     shapes = [shape for shape in possible_shapes(chip) if math.prod(shape) == count]
     if not shapes:
         sizes = {math.prod(shape) for shape in possible_shapes(chip)}
-        close = ", ".join(map(str, sorted(sorted(sizes, key=lambda size: (abs(size - count), size))[:3])))
-        raise InputError(f"{shorten(text)} is {count} chips, of which no slice is made; nearest: {close}.")
-    return f"{changed}:{_x(min(shapes, key=sum))}"
+        nearest = sorted(sizes, key=lambda size: (abs(size - count), size))[:3]
+        options = ", ".join(map(str, sorted(nearest)))
+        raise InputError(f"{shorten(text)} is {count} chips, of which no slice is made; nearest: {options}.")
+    most_compact = min(shapes, key=sum)
+    return f"{changed}:{_shape_text(most_compact)}"
 
 
 def slice_note(text: str) -> str:
-    """How a slice that was written by another name is read, where that is not plain to see.
+    """How a slice was read, where that is not obvious from its name; empty otherwise.
 
     >>> slice_note("v5p-8"), slice_note("8xh100")
     ('v5p-8 is read as v5p:2x2x1, 4 chips (Cloud names of v5p count TensorCores, two a chip).', '')
     >>> slice_note("v6e:8"), slice_note("h100:8")
     ('v6e:8 is read as v6e:2x4, 8 chips.', '')
     """
-    match = _SPOKEN.fullmatch(split_changes(text.strip())[0]) if len(text) < 100 else None
-    read = _canonical(text)
-    counted = re.search(r":\d+$", text.strip()) is not None
-    if (match is None or read == text or ":" not in read) and not counted:
+    match = _COUNTED.fullmatch(split_changes(text.strip())[0]) if len(text) < 100 else None
+    canonical = _canonical(text)
+    is_renamed = match is not None and canonical != text and ":" in canonical
+    is_count = re.search(r":\d+$", text.strip()) is not None  # v6e:8 leaves the shape open
+    if not is_renamed and not is_count:
         return ""
-    piece = parse_slice(read)
-    if not isinstance(piece.chip.network, Torus) or piece.chip.network.axes == 1:
+    slice_ = parse_slice(canonical)
+    if not isinstance(slice_.chip.network, Torus) or slice_.chip.network.axes == 1:
         return ""
-    cores = match is not None and match["dashed"] and piece.chip.name in _BY_CORES
-    why = f" (Cloud names of {piece.chip.name} count TensorCores, two a chip)" if cores else ""
-    return f"{text.strip()} is read as {piece}, {piece.chips:,} chips{why}."
+    why = ""
+    if match is not None and match["dashed"] and slice_.chip.name in _NAMED_BY_CORES:
+        why = f" (Cloud names of {slice_.chip.name} count TensorCores, two a chip)"
+    return f"{text.strip()} is read as {slice_}, {slice_.chips:,} chips{why}."
 
 
 def _count(digits: str, text: str) -> int:
     """A number of chips; no cluster has millions of them."""
-    number = int(digits) if len(digits) <= 30 else MOST_CHIPS + 1
-    if number > MOST_CHIPS:
-        raise InputError(f"{shorten(text)} has more than {MOST_CHIPS:,} chips, which nobody builds; take fewer.")
+    number = int(digits) if len(digits) <= 30 else MAX_CHIPS + 1
+    if number > MAX_CHIPS:
+        raise InputError(f"{shorten(text)} has more than {MAX_CHIPS:,} chips, which nobody builds; take fewer.")
     if not number:
         raise InputError(f"{shorten(text)} has a size of 0; a slice has at least one chip.")
     return number
 
 
-def _split(text: str) -> tuple[Chip, tuple[int, ...] | None, int]:
+@dataclass(frozen=True)
+class _ParsedSlice:
+    """A slice as written: its chip, its shape where one is given, its pods."""
+
+    chip: Chip
+    shape: tuple[int, ...] | None
+    pods: int
+
+
+def _parse(text: str) -> _ParsedSlice:
     text = _canonical(text)
     match = _SLICE.fullmatch(text.strip()) if len(text) < 500 else None
     if match is None or ("*" in text and match["pods"] is None):
@@ -261,65 +294,76 @@ def _split(text: str) -> tuple[Chip, tuple[int, ...] | None, int]:
     if ":" in match["chip"] and not chip_path(match["chip"]):
         name, _, shape = match["chip"].partition(":")
         load_chip(name)
-        wrong = f"{shorten(text)} has the topology {shorten(shape)}"
-        raise InputError(f"{wrong}; write sizes joined by x, such as 'v5e:4x4'.")
-    shape = tuple(_count(size, text) for size in re.split("[xX×]", match["shape"])) if match["shape"] else None
+        problem = f"{shorten(text)} has the topology {shorten(shape)}"
+        raise InputError(f"{problem}; write sizes joined by x, such as 'v5e:4x4'.")
+    shape = None
+    if match["shape"]:
+        shape = tuple(_count(size, text) for size in re.split("[xX×]", match["shape"]))
     pods = _count(match["pods"], text) if match["pods"] else 1
-    if math.prod(shape or ()) * pods > MOST_CHIPS:
-        raise InputError(f"{shorten(text)} has more than {MOST_CHIPS:,} chips, which nobody builds; take fewer.")
+    if math.prod(shape or ()) * pods > MAX_CHIPS:
+        raise InputError(f"{shorten(text)} has more than {MAX_CHIPS:,} chips, which nobody builds; take fewer.")
     chip = load_chip(match["chip"].strip())
-    return chip, _only_shape(chip, shape), pods
+    return _ParsedSlice(chip, _only_shape(chip, shape), pods)
 
 
 def _only_shape(chip: Chip, shape: tuple[int, ...] | None) -> tuple[int, ...] | None:
     """`8` of a chip that is wired as a torus as `2x4`, where no other slice has as many chips."""
     if shape is None or len(shape) != 1 or not isinstance(chip.network, Torus) or chip.network.axes == 1:
         return shape
-    alike = [found for found in possible_shapes(chip) if math.prod(found) == shape[0]]
-    return alike[0] if len(alike) == 1 else shape
+    candidates = [candidate for candidate in possible_shapes(chip) if math.prod(candidate) == shape[0]]
+    return candidates[0] if len(candidates) == 1 else shape
 
 
-def check_slice(piece: Slice) -> Slice:
-    """The slice itself if it can exist; otherwise the reason and the nearest that can."""
-    if reason := _impossible(piece):
-        options = ", ".join(map(str, nearest_slices(piece)))
-        raise InputError(f"{piece} is not available: {reason}. Possible: {options}.")
-    return piece
+def check_slice(slice_: Slice) -> Slice:
+    """The slice itself if it can exist; otherwise an error with the reason and the nearest slices that can."""
+    network = slice_.chip.network
+    problem = _tree_problem(slice_, network) if isinstance(network, Tree) else _torus_problem(slice_, network)
+    if problem:
+        options = ", ".join(map(str, nearest_slices(slice_)))
+        raise InputError(f"{slice_} is not available: {problem}. Possible: {options}.")
+    return slice_
 
 
-def _impossible(piece: Slice) -> str:
-    chip, shape, network = piece.chip, piece.shape, piece.chip.network
-    if piece.pods > 1 and chip.dcn is None and isinstance(network, Torus):
-        return f"{chip.title} has no data-centre network to join {piece.pods} slices"
-    if isinstance(network, Tree):
-        node = network.levels[0].degree
-        if len(shape) != 1:
-            return f"{chip.title}s are counted, not arranged in a torus"
-        if piece.pods > 1:
-            alone = f"all {chip.title}s hang on one switched network; write {chip.name}:{piece.chips}"
-            return f"{alone}, or {piece}@100Gb/s for {piece.pods} sites with such a WAN between them"
-        if domain_of(chip, shape[0]):
-            return ""
-        tray = chip.host_chips
-        if tray >= node:
-            return f"beyond one node, {chip.title}s come in whole nodes of {node}"
-        if shape[0] <= node:
-            return f"beyond one tray, they come in whole trays of {tray}"
-        return (
-            f"beyond one rack, they come in equal parts of racks, {node // 2} to {node} GPUs in whole trays of {tray}"
-        )
+def _tree_problem(slice_: Slice, network: Tree) -> str:
+    """Why so many chips under switches cannot be rented; empty where they can."""
+    chip, node, tray = slice_.chip, network.levels[0].degree, slice_.chip.host_chips
+    if len(slice_.shape) != 1:
+        return f"{chip.title}s are counted, not arranged in a torus"
+    if slice_.pods > 1:
+        alone = f"all {chip.title}s hang on one switched network; write {chip.name}:{slice_.chips}"
+        return f"{alone}, or {slice_}@100Gb/s for {slice_.pods} sites with such a WAN between them"
+    if domain_of(chip, slice_.shape[0]):
+        return ""
+    if tray >= node:
+        return f"beyond one node, {chip.title}s come in whole nodes of {node}"
+    if slice_.shape[0] <= node:
+        return f"beyond one tray, they come in whole trays of {tray}"
+    return f"beyond one rack, they come in equal parts of racks, {node // 2} to {node} GPUs in whole trays of {tray}"
+
+
+def _torus_problem(slice_: Slice, network: Torus) -> str:
+    """Why a box of chips cannot be cut from a pod; empty where it can."""
+    chip, shape = slice_.chip, slice_.shape
+    if slice_.pods > 1 and chip.dcn is None:
+        return f"{chip.title} has no data-centre network to join {slice_.pods} slices"
     if len(shape) != network.axes:
         return f"{chip.title} is wired as a {network.axes}D torus, so its slices have {network.axes} sizes"
     if math.prod(shape) > math.prod(network.pod):
-        return f"a {chip.title} pod ends at {_x(network.pod)} ({math.prod(network.pod):,} chips)"
+        return f"a {chip.title} pod ends at {_shape_text(network.pod)} ({math.prod(network.pod):,} chips)"
     if tuple(sorted(shape)) in {tuple(sorted(allowed)) for allowed in network.slices}:
         return ""
     if network.wrap == "cubes":
-        return "" if all(size % 4 == 0 for size in shape) else "larger slices are made of whole 4x4x4 cubes"
-    if not network.slices:
-        fits = all(size <= limit for size, limit in zip(sorted(shape), sorted(network.pod), strict=True))
-        return "" if fits else f"it does not fit into a pod of {_x(network.pod)}"
-    return "slices of this shape are not cut from a pod"
+        return "" if _is_whole_cubes(shape) else "larger slices are made of whole 4x4x4 cubes"
+    if network.slices:
+        return "slices of this shape are not cut from a pod"
+    if _fits(shape, network.pod):
+        return ""
+    return f"it does not fit into a pod of {_shape_text(network.pod)}"
+
+
+def _fits(shape: tuple[int, ...], pod: tuple[int, ...]) -> bool:
+    """Whether a box can be turned so that it lies inside a pod."""
+    return all(size <= limit for size, limit in zip(sorted(shape), sorted(pod), strict=True))
 
 
 def possible_shapes(chip: Chip) -> list[tuple[int, ...]]:
@@ -327,63 +371,80 @@ def possible_shapes(chip: Chip) -> list[tuple[int, ...]]:
     network = chip.network
     assert isinstance(network, Torus)
     shapes = {tuple(shape) for shape in network.slices}
-    total = math.prod(network.pod)
     if network.wrap == "cubes":
-        shapes |= set(_cubes(max(network.pod), network.axes, total))
+        shapes.update(_boxes_of_cubes(max(network.pod), network.axes, math.prod(network.pod)))
         shapes.add(tuple(network.pod))
     elif not network.slices:
+        # without a list of slices, every box whose sides are powers of two
         powers = [2**power for power in range(16)]
         boxes = itertools.combinations_with_replacement(powers, network.axes)
-        shapes |= {box for box in boxes if all(a <= b for a, b in zip(box, sorted(network.pod), strict=True))}
+        shapes.update(box for box in boxes if _fits(box, network.pod))
     return sorted(shapes, key=lambda shape: (math.prod(shape), shape))
 
 
-def _cubes(longest: int, axes: int, total: int, least: int = 4) -> Iterator[tuple[int, ...]]:
+def _boxes_of_cubes(longest: int, axes: int, max_chips: int, shortest: int = _CUBE) -> Iterator[tuple[int, ...]]:
     """Boxes of whole 4x4x4 cubes with at most so many chips, sides in rising order."""
     if not axes:
         yield ()
         return
-    for size in range(least, longest + 1, 4):
-        if size**axes > total:
+    for size in range(shortest, longest + 1, _CUBE):
+        if size**axes > max_chips:  # the other sides are no shorter
             break
-        yield from ((size, *rest) for rest in _cubes(longest, axes - 1, total // size, size))
+        for others in _boxes_of_cubes(longest, axes - 1, max_chips // size, size):
+            yield size, *others
 
 
-def nearest_slices(piece: Slice, count: int = 3) -> list[Slice]:
+def nearest_slices(slice_: Slice, count: int = 3) -> list[Slice]:
     """Slices that exist, closest in number of chips and then in shape."""
-    chip, network = piece.chip, piece.chip.network
+    chip, network = slice_.chip, slice_.chip.network
     if isinstance(network, Tree):
-        wanted, whole = piece.chips, min(network.levels[0].degree, chip.host_chips)
-        lower = next((size for size in range(wanted // whole * whole, 0, -whole) if domain_of(chip, size)), 0)
-        upper = next(size for size in itertools.count((wanted // whole + 1) * whole, whole) if domain_of(chip, size))
-        near = [wanted] if domain_of(chip, wanted) else [size for size in (lower, upper) if size]
-        return [Slice(chip, (number,)) for number in near][:count]
-    options = [Slice(chip, shape, piece.pods) for shape in possible_shapes(chip)]
+        return [Slice(chip, (size,)) for size in _nearest_counts(chip, network, slice_.chips)][:count]
+    options = [Slice(chip, shape, slice_.pods) for shape in possible_shapes(chip)]
     pod = math.prod(network.pod)
-    if piece.chips > pod and chip.dcn is not None:
-        options.append(Slice(chip, network.pod, math.ceil(piece.chips / pod)))
-    wanted = tuple(sorted(piece.shape))
+    if slice_.chips > pod:
+        count = 2
+        if chip.dcn is not None:
+            options.append(Slice(chip, network.pod, math.ceil(slice_.chips / pod)))
+    wanted = sorted(slice_.shape)
 
     def distance(option: Slice) -> tuple[float, float]:
-        shape = tuple(sorted(option.shape))
-        apart = sum(abs(math.log(a / b)) for a, b in zip(shape, wanted, strict=False))
-        return abs(math.log(option.chips / piece.chips)), apart
+        """How far a slice is in number of chips, then in the lengths of its sides, both as ratios."""
+        sides = zip(sorted(option.shape), wanted, strict=False)
+        return abs(math.log(option.chips / slice_.chips)), sum(abs(math.log(side / other)) for side, other in sides)
 
-    return sorted(options, key=distance)[: 2 if piece.chips > pod else count]
+    return sorted(options, key=distance)[:count]
 
 
-def hops(piece: Slice, source: tuple[int, ...], target: tuple[int, ...]) -> int:
-    """Links between two chips of a torus along the shortest way.
+def _nearest_counts(chip: Chip, network: Tree, wanted: int) -> list[int]:
+    """Numbers of chips under switches that are available: the one wanted, or those just below and above it."""
+    if domain_of(chip, wanted):
+        return [wanted]
+    whole = min(network.levels[0].degree, chip.host_chips)  # a node or a tray
+    below = wanted // whole * whole
+    above = below + whole
+    while below > 0 and not domain_of(chip, below):
+        below -= whole
+    while not domain_of(chip, above):
+        above += whole
+    return [below, above] if below > 0 else [above]
+
+
+def hops(slice_: Slice, source: tuple[int, ...], target: tuple[int, ...]) -> int:
+    """Links between two chips of a torus along the shortest path.
 
     >>> hops(parse_slice("v5e:4x4"), (0, 0), (3, 3)), hops(parse_slice("v5e:16x16"), (0, 0), (15, 15))
     (6, 2)
     """
-    axes = zip(piece.shape, piece.wrap, source, target, strict=True)
-    apart = [(abs(start - end), size, wraps) for size, wraps, start, end in axes]
-    return sum(min(way, size - way) if wraps else way for way, size, wraps in apart)
+    total = 0
+    for size, wraps, start, end in zip(slice_.shape, slice_.wrap, source, target, strict=True):
+        distance = abs(start - end)
+        total += min(distance, size - distance) if wraps else distance
+    return total
 
 
-def links_of(piece: Slice, position: tuple[int, ...]) -> int:
-    """Links that a chip at this position of a torus really has: fewer at the edge of an axis that does not wrap."""
-    axes = zip(piece.shape, piece.wrap, position, strict=True)
-    return sum(2 if wraps else (place > 0) + (place < size - 1) for size, wraps, place in axes)
+def links_of(slice_: Slice, position: tuple[int, ...]) -> int:
+    """Links of the chip at this position of a torus: fewer at the edge of an axis that does not wrap."""
+    links = 0
+    for size, wraps, index in zip(slice_.shape, slice_.wrap, position, strict=True):
+        links += 2 if wraps else (index > 0) + (index < size - 1)
+    return links

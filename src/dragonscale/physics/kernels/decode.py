@@ -2,18 +2,20 @@
 
 Every (sequence, KV head) is a block of work. Blocks are handed out to the cores in waves, each with a fixed cost; the
 cache is read at a fraction of the memory's bandwidth. Where there are fewer blocks than cores, long sequences are split
-among them and joined. In a model, other layers have passed through the last-level cache since this one's keys were last
-read, so they come from memory; a benchmark that repeats one kernel finds them there (`warm=True`).
+among them and joined (split-KV, FlashDecoding). In a model, other layers have passed through the last-level cache since
+this layer's keys were last read, so they come from memory; a benchmark that repeats one kernel finds them in the cache
+(`warm=True`).
 """
 
 from functools import partial
 
+from dragonscale.physics.kernels.blockwise import evaluate
 from dragonscale.physics.kernels.dtypes import FORMATS, format_name
-from dragonscale.physics.kernels.matmul import evaluate
 from dragonscale.physics.kernels.profile import Decode, KernelProfile
-from dragonscale.physics.numbers import Number, ceil, maximum, minimum
+from dragonscale.physics.kernels.waves import waves
+from dragonscale.physics.numbers import Number, maximum, minimum
 
-SPLIT = 128
+SPLIT_KEYS = 128
 """Keys below which a sequence is not split further."""
 
 
@@ -30,7 +32,7 @@ def decode_attention_seconds(
     like: str = "",
 ) -> Number:
     """Seconds of one decoding step's attention in one layer; heads are those of this chip, `dtype` that of the cache. A
-    kernel may be `like` that of another format: its constants, with the bytes of this one.
+    kernel may be `like` that of another format: with its constants, and the bytes of this one.
 
     >>> from dragonscale.physics.kernels.profile_file import kernel_profile_for
     >>> from dragonscale.physics.hardware import load_chip
@@ -48,15 +50,17 @@ def _seconds(*sizes: Number, element: float, table: Decode, profile: KernelProfi
     batch, keys, q_heads, kv_heads, head_dim = sizes
     blocks = batch * kv_heads
     per_core = blocks / profile.cores
-    waves = ceil(per_core) * table.quantum + per_core * (1 - table.quantum)
-    compute = waves * (table.block + table.group * (q_heads / kv_heads))
+    compute = waves(per_core, table.quantum) * (table.block + table.group * (q_heads / kv_heads))
     cache = 2 * element * blocks * keys * head_dim
     memory = cache / (profile.bandwidth * table.bandwidth)
     if warm:
-        kept = maximum(0.0, minimum(1.0, (1.2 - cache / profile.cache_bytes) / 0.4))
-        memory = memory * (1 - kept) + kept * cache / (profile.bandwidth * table.cached)
-    parts = maximum(1.0, minimum(1 / per_core, keys / SPLIT))
-    chain = table.key * minimum(keys / parts, table.chain) + table.join * minimum(1.0, 100 * (parts - 1))
+        # all of it stays cached up to 0.8 of the cache's size, nothing from 1.2 of it on
+        cached = maximum(0.0, minimum(1.0, (1.2 - cache / profile.cache_bytes) / 0.4))
+        memory = memory * (1 - cached) + cached * cache / (profile.bandwidth * table.cached)
+    splits = maximum(1.0, minimum(1 / per_core, keys / SPLIT_KEYS))
+    # the serial chain over the keys of one split, and the join where there is more than one
+    chain = table.key * minimum(keys / splits, table.chain) + table.join * minimum(1.0, 100 * (splits - 1))
     expected = table.launch + maximum(compute, memory) + table.unhidden * minimum(compute, memory) + chain
-    least = 0.0 if warm else cache / profile.bandwidth
-    return maximum(expected, least)
+    if warm:
+        return maximum(expected, 0.0)
+    return maximum(expected, cache / profile.bandwidth)

@@ -1,4 +1,4 @@
-"""The number formats kernels come in: what the matrix unit multiplies, and the bytes of weights and activations.
+"""The number formats of kernels: what the matrix unit multiplies, and the bytes of weights and activations.
 
 A format of kernels says more than a dtype of elements: `fp8_block` is fp8 with a scale for every 128x128 block of
 weights, `mxfp4_bf16` is 4-bit weights unpacked on the fly and multiplied with bf16 activations.
@@ -12,8 +12,8 @@ from dragonscale.tables import beside
 
 @dataclass(frozen=True)
 class Format:
-    """What is multiplied (`compute`, a dtype of the chip's file), bytes of a weight and of an activation, and the
-    format whose measured constants stand in where a profile has none for this one."""
+    """The dtype that is multiplied (`compute`, as the chip's file names it), bytes of a weight and of an activation,
+    and the format whose measured constants stand in where a profile has none for this one."""
 
     compute: str
     weight: float

@@ -1,8 +1,8 @@
-"""What is known about the kernels of a chip: constants of a small model of each kind, fitted on measured kernels.
+"""The efficiency of a chip's kernels: constants of a small model of each kind of kernel, fitted on measurements.
 
-The models count what the hardware does (tiles, waves of tiles over the cores, bytes), and the constants say how well:
-fractions of the datasheet's rates, and seconds that do not shrink with the work. Fractions carry over to a chip of the
-same family with other datasheet rates, which is how chips without measurements are served.
+The models count what the hardware does (tiles, waves of tiles over the cores, bytes). The constants are fractions of
+the datasheet's rates, and seconds that do not shrink with the work. Fractions carry over to a chip of the same family
+with other datasheet rates, which is how chips without measurements are predicted.
 """
 
 from dataclasses import dataclass, field
@@ -100,6 +100,7 @@ class Decode:
 
 
 EXPERT_CALLS = 6
+"""Calls that the host issues for the experts of a layer, one by one: see `Grouped.calls`."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,7 @@ RECORDS = {"matmul": Matmul, "attention": FlashAttention, "decode": Decode}
 
 @dataclass(frozen=True)
 class FittedOn:
-    """Where a table's constants come from: the source, how many rows, the errors left on rows that were and were not
+    """The evidence for a table's constants: the source, how many rows, the errors left on rows that were and were not
     fitted, a note, and for experts the fewest and most columns of one on a chip (`inner`) among the rows that were
     fitted or that tests hold the table to."""
 
@@ -162,7 +163,7 @@ class FittedOn:
 
 @dataclass(frozen=True)
 class Tables(Generic[Table]):
-    """The tables of one kind by format; a format without its own uses the nearest that has one."""
+    """The tables of one kind of kernel by format; a format without one uses the nearest that has one."""
 
     by_format: dict[str, Table]
 
@@ -172,14 +173,15 @@ class Tables(Generic[Table]):
 
     def stands_in(self, dtype: str) -> str:
         """The format whose constants `of` takes for this one."""
-        return next(
-            (name for name in stand_ins(format_name(dtype)) if name in self.by_format), next(iter(self.by_format))
-        )
+        for name in stand_ins(format_name(dtype)):
+            if name in self.by_format:
+                return name
+        return next(iter(self.by_format))
 
 
 @dataclass(frozen=True)
 class KernelProfile:
-    """Everything known about the kernels of one chip. `chip` gives the datasheet's rates."""
+    """The constants of all kernels of one chip, whose datasheet's rates are those of `chip`."""
 
     name: str
     title: str
@@ -193,7 +195,7 @@ class KernelProfile:
     grouped: Tables[dict[str, Grouped]]
     measured: bool = False
     exponentials: float = 1.0
-    """How much faster the chip's exponentials are than those of the chip that was measured, core by core."""
+    """Exponentials per core and cycle, over those of the chip that was measured."""
     rests_on: dict[str, FittedOn] = field(default_factory=dict, repr=False)
 
     @property

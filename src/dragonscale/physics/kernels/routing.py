@@ -1,20 +1,20 @@
-"""Where a router sends tokens: how many experts of the busiest chip have any, how many rows they get, in how many
-tiles.
+"""The load of experts: how many on the busiest chip have tokens, how many rows they get, and in how many tiles.
 
-`balanced`: every expert gets the same, as benchmarks and well-trained routers have it in large batches. `random`: every
-token picks its experts at random, so a small batch leaves some without any. `uneven`: the same where experts are not
-in equal demand, as served text has them: fewer have work. A number: the loads follow a power law with
-that exponent, as in NVIDIA's kernel database (loads drawn between 1 and 0.8·tokens, or between 0.01 and 2 where there
-are fewer rows than experts, scaled to the rows there are, and rounded; the busiest chip is the one that is timed).
+- `balanced`: every expert gets the same, as in benchmarks and with well-trained routers in large batches.
+- `random`: every token picks its experts at random, so a small batch leaves some without tokens.
+- `uneven`: the same for experts that are not in equal demand, as with served text: fewer have work.
+- A number: loads follow a power law with that exponent, as in NVIDIA's kernel database: drawn between 1 and 0.8·tokens
+  (between 0.01 and 2 where there are fewer rows than experts), scaled to the number of rows, and rounded; the busiest
+  chip is timed.
 """
 
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any
 
-import numpy
+import numpy as np
+from numpy.typing import NDArray
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.physics.numbers import Number, ceil, exp, floor, maximum, minimum, sqrt, where
@@ -24,8 +24,8 @@ Routing = str | float
 
 @dataclass(frozen=True)
 class Load:
-    """Experts with work and rows of work on the busiest chip; `tiles(side)` is how many tiles of so
-    many rows that is."""
+    """Experts with rows (`active`) and all their rows on the busiest chip; `tiles(side)` is the number of tiles of
+    `side` rows that they fill."""
 
     active: Number
     rows: Number
@@ -53,73 +53,84 @@ def _balanced(tokens: Number, picks: Number, experts: Number, chips: Number) -> 
 
 
 def _random(tokens: Number, picks: Number, experts: Number, chips: Number, uneven: bool) -> Load:
-    """Poisson loads; one above a tile's rows wastes half a tile on average. Uneven, the demand for experts is
-    exponentially distributed (as far apart as it is large on average), which leaves 1 / (1 + mean) of them without any
-    work: as many, within an eighth, as the power laws that NVIDIA's aiconfigurator plans serving with."""
-    mean = tokens * picks / experts
-    here = experts / chips
-    active = maximum(1.0, here * (mean / (1 + mean) if uneven else 1 - exp(-mean)))
-    rows = maximum(active, mean * here)
+    """Poisson loads; one above a tile's rows wastes half a tile on average.
+
+    `uneven` demand for experts is exponentially distributed (its standard deviation equals its mean), which leaves
+    1 / (1 + mean) of them without rows: as many, within an eighth, as the power laws that NVIDIA's aiconfigurator plans
+    serving with.
+    """
+    mean = tokens * picks / experts  # rows of an expert
+    local_experts = experts / chips
+    has_rows = mean / (1 + mean) if uneven else 1 - exp(-mean)  # the probability of an expert
+    active = maximum(1.0, local_experts * has_rows)
+    rows = maximum(active, mean * local_experts)
     return Load(active, rows, lambda side: maximum(active, rows / side + 0.5 * active))
 
 
 def busiest(load: Load, experts: Number, chips: Number) -> Load:
-    """The largest of the loads of `chips` chips with so many `experts` each, where `load` is their mean and tokens pick
-    at random: experts with work scatter as in a binomial distribution, rows as in a Poisson one.
+    """The largest of the loads of `chips` chips with `experts` experts each, where `load` is their mean and tokens pick
+    at random: the number of active experts is binomially distributed, that of rows as a Poisson variable.
 
     >>> even = route(4.0, 8.0, 256.0, 8.0, "random")
-    >>> most = busiest(even, 32.0, 8.0)
-    >>> round(float(even.active), 1), round(float(most.active), 1), round(float(busiest(even, 32.0, 1.0).active), 1)
+    >>> largest = busiest(even, 32.0, 8.0)
+    >>> round(float(even.active), 1), round(float(largest.active), 1), round(float(busiest(even, 32.0, 1.0).active), 1)
     (3.8, 6.4, 3.8)
     """
-    out = largest_of(chips)
-    active = minimum(experts, load.active + out * sqrt(load.active * maximum(0.0, 1 - load.active / experts)))
-    rows = maximum(active, load.rows + out * sqrt(load.rows))
+    deviations = largest_of(chips)
+    active_deviation = sqrt(load.active * maximum(0.0, 1 - load.active / experts))
+    active = minimum(experts, load.active + deviations * active_deviation)
+    rows = maximum(active, load.rows + deviations * sqrt(load.rows))
     return Load(active, rows, lambda side: maximum(active, rows / side + 0.5 * active))
 
 
-def largest_of(count: Number) -> Any:
-    """How many standard deviations the largest of `count` normal draws lies above the mean (Blom's approximation)."""
-    counts, places = numpy.unique(numpy.asarray(count, float), return_inverse=True)
-    return numpy.array([_largest(one) for one in counts.tolist()])[places].reshape(numpy.shape(count))
+def largest_of(count: Number) -> NDArray[np.float64]:
+    """The standard deviations that the largest of `count` normal draws lies above the mean (Blom's approximation), in
+    the shape of `count`."""
+    counts, inverse = np.unique(np.asarray(count, float), return_inverse=True)
+    deviations = np.array([_largest(draws) for draws in counts.tolist()])  # (different counts,)
+    return deviations[inverse].reshape(np.shape(count))
 
 
 @functools.cache
 def _largest(count: float) -> float:
-    return NormalDist().inv_cdf((count - 0.375) / (count + 0.25)) if count > 1 else 0.0
+    if count <= 1:
+        return 0.0
+    return NormalDist().inv_cdf((count - 0.375) / (count + 0.25))
 
 
-BUSIEST = 1.43
+LARGEST_OF_EIGHT = 1.43
 """The largest of eight draws from a normal distribution, in standard deviations."""
 
 
 def _power_law(tokens: Number, picks: Number, experts: Number, chips: Number, exponent: float) -> Load:
+    # Loads x between `low` and `high` with the density x^(−exponent): integrals of powers have closed forms.
     tail = 1 - exponent if exponent != 1 else 1e-4
     total = tokens * picks
-    few = total <= experts
-    low = where(few, 0.01, 1.0)
-    high = where(few, 2.0, maximum(0.8 * tokens, 1.001))
-    span = (high**tail - low**tail) / tail
-    mean = (high ** (1 + tail) - low ** (1 + tail)) / (1 + tail) / span
-    square = (high ** (2 + tail) - low ** (2 + tail)) / (2 + tail) / span
-    scale = total / experts / mean
+    is_sparse = total <= experts
+    low = where(is_sparse, 0.01, 1.0)
+    high = where(is_sparse, 2.0, maximum(0.8 * tokens, 1.001))
+    norm = (high**tail - low**tail) / tail
+    mean = (high ** (1 + tail) - low ** (1 + tail)) / (1 + tail) / norm
+    mean_square = (high ** (2 + tail) - low ** (2 + tail)) / (2 + tail) / norm
+    scale = total / experts / mean  # from drawn loads to rows
 
-    def above(load: Number) -> Number:
-        """The part of the experts with at least this load."""
-        drawn = minimum(maximum(load / scale, low), high)
-        return 1 - (drawn**tail - low**tail) / tail / span
+    def fraction_above(rows: Number) -> Number:
+        """The fraction of the experts with at least so many rows."""
+        drawn = minimum(maximum(rows / scale, low), high)
+        return 1 - (drawn**tail - low**tail) / tail / norm
 
-    here = experts / chips
-    spread = sqrt(maximum(0.0, square / (mean * mean) - 1) / here)
-    busy = minimum(chips, where(chips > 1, 1 + BUSIEST * spread, 1.0))
-    most = maximum(1.0, floor(scale * high + 0.5))
-    active = minimum(total, maximum(experts * above(0.5), total / most)) / chips
-    active = maximum(1.0, minimum(here, active * where(few, busy, sqrt(busy))))
+    local_experts = experts / chips
+    # relative standard deviation of a chip's load, and by it the load of the busiest chip over the mean
+    deviation = sqrt(maximum(0.0, mean_square / (mean * mean) - 1) / local_experts)
+    busy = minimum(chips, where(chips > 1, 1 + LARGEST_OF_EIGHT * deviation, 1.0))
+    most_rows = maximum(1.0, floor(scale * high + 0.5))
+    active = minimum(total, maximum(experts * fraction_above(0.5), total / most_rows)) / chips
+    active = maximum(1.0, minimum(local_experts, active * where(is_sparse, busy, sqrt(busy))))
     rows = maximum(active, total / chips * busy)
 
     def tiles(side: float) -> Number:
         """Loads above a tile waste half of one on average; those below take one each (some are shared by rounding)."""
-        large = here * above(side)
+        large = local_experts * fraction_above(side)
         return maximum(active, rows / side + 0.5 * large + 0.7 * maximum(0.0, active - large))
 
     return Load(active, rows, tiles)

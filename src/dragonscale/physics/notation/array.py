@@ -13,7 +13,7 @@ partial sums which still have to be added up.
 >>> print(array)
 A:bf16[I_XY, J=4096]{U_Z}
 
-What is wrong is said in the words of the notation:
+Errors name what is wrong in the notation:
 
 >>> parse_array("A[I_X, J_X]")
 Traceback (most recent call last):
@@ -58,7 +58,9 @@ class Dim:
     select: str = ""
 
     def __str__(self) -> str:
-        text = self.name + (f":{self.select}" if self.select else "")
+        text = self.name
+        if self.select:
+            text += f":{self.select}"
         if self.size is not None:
             text += f"={self.size}" if self.name else str(self.size)
         return text + subscript(self.axes)
@@ -74,9 +76,11 @@ class Array:
     partial: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        head = ":".join(part for part in (self.name, self.dtype) if part)
-        sums = f"{{U{subscript(self.partial)}}}" if self.partial else ""
-        return f"{head}[{', '.join(map(str, self.dims))}]{sums}"
+        head = ":".join(filter(None, (self.name, self.dtype)))
+        text = f"{head}[{', '.join(map(str, self.dims))}]"
+        if self.partial:
+            text += f"{{U{subscript(self.partial)}}}"
+        return text
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -93,8 +97,8 @@ class Array:
         return next(dim for dim in self.dims if dim.name == name)
 
     def with_layout(self, layout: dict[str, tuple[str, ...]], partial: tuple[str, ...] = ()) -> "Array":
-        """The same array split otherwise: `layout` maps dim names to mesh axes; others are whole."""
-        # Written out: a search asks for hundreds of thousands of layouts, and `replace` takes ten times as long.
+        """The same array in another layout: the mesh axes of each dim that `layout` names; other dims are whole."""
+        # written out, as a search makes hundreds of thousands of layouts and `replace` takes ten times as long
         dims = tuple(Dim(dim.name, dim.size, layout.get(dim.name, ()), dim.select) for dim in self.dims)
         return Array(self.name, dims, self.dtype, partial)
 
@@ -103,9 +107,11 @@ def subscript(axes: tuple[str, ...]) -> str:
     """The axes as a subscript: `_XY`, or `_{data,fsdp}` when the names are long."""
     if not axes:
         return ""
-    if all(_LETTERS.fullmatch(axis) for axis in axes):
+    if all(map(_LETTERS.fullmatch, axes)):
         return "_" + "".join(axes)
-    return f"_{axes[0]}" if len(axes) == 1 and _WORD.fullmatch(axes[0]) else f"_{{{','.join(axes)}}}"
+    if len(axes) == 1 and _WORD.fullmatch(axes[0]):
+        return f"_{axes[0]}"
+    return f"_{{{','.join(axes)}}}"
 
 
 def parse_axes(text: str, whole: str) -> tuple[str, ...]:
@@ -116,7 +122,7 @@ def parse_axes(text: str, whole: str) -> tuple[str, ...]:
     """
     at = f"In {shorten(whole)} the"
     if text.startswith("{") and text.endswith("}"):
-        axes = tuple(part.strip() for part in text[1:-1].split(","))
+        axes = tuple(map(str.strip, text[1:-1].split(",")))
         if not all(re.fullmatch(r"[A-Za-z]\w*", axis) for axis in axes):
             raise InputError(f"{at} axes {shorten(text)} are not names separated by commas, as in '_{{data,fsdp}}'.")
         return axes
@@ -124,8 +130,8 @@ def parse_axes(text: str, whole: str) -> tuple[str, ...]:
         return tuple(re.findall(r"[A-Z]\d*", text))
     if _WORD.fullmatch(text):
         return (text,)
-    wrong = shorten("_" + text)
-    raise InputError(f"{at} subscript {wrong} is not mesh axes; write '_XY', '_data' or '_{{data,fsdp}}'.")
+    shown = shorten("_" + text)
+    raise InputError(f"{at} subscript {shown} is not mesh axes; write '_XY', '_data' or '_{{data,fsdp}}'.")
 
 
 def split_top(text: str, separators: str) -> Iterator[str]:
@@ -134,7 +140,7 @@ def split_top(text: str, separators: str) -> Iterator[str]:
     >>> list(split_top("A[I, J], B[J_{a,b}]", ","))
     ['A[I, J]', ' B[J_{a,b}]']
     """
-    depth, start = 0, 0
+    depth, start = 0, 0  # of open brackets and braces; of the current part
     for position, character in enumerate(text):
         depth += (character in "[{(") - (character in "]})")
         if depth == 0 and character in separators:
@@ -163,8 +169,9 @@ def _parse_partial(text: str | None, whole: str) -> tuple[str, ...]:
     if text is None:
         return ()
     if not text.strip().startswith("U_"):
-        held = f"In {shorten(whole)} the braces hold {shorten(text)}"
-        raise InputError(f"{held}; partial sums over X are written '{{U_X}}'.")
+        raise InputError(
+            f"In {shorten(whole)} the braces hold {shorten(text)}; partial sums over X are written '{{U_X}}'."
+        )
     return parse_axes(text.strip()[2:], whole)
 
 
@@ -174,23 +181,26 @@ def parse_array(text: str) -> Array:
         raise InputError(f"The array {shorten(text)} is {len(text)} characters long; {MAX_LENGTH} are allowed.")
     match = _ARRAY.fullmatch(text)
     if match is None:
-        ask = "write a name or dtype and its dims, such as 'A[I_X, J]' or 'bf16[B, 8192]'."
-        raise InputError(f"{shorten(text)} is not an array; {ask}")
+        advice = "write a name or dtype and its dims, such as 'A[I_X, J]' or 'bf16[B, 8192]'."
+        raise InputError(f"{shorten(text)} is not an array; {advice}")
     name, dtype = match["head"] or "", match["dtype"] or ""
     if dtype and dtype not in DTYPE_NAMES:
         raise unknown("dtype", dtype, DTYPE_NAMES)
-    if not dtype and name in DTYPE_NAMES:
+    if not dtype and name in DTYPE_NAMES:  # bf16[B, D] has a dtype and no name
         name, dtype = "", name
     elif not dtype and _LIKE_A_DTYPE.fullmatch(name):
         raise unknown("dtype", name, DTYPE_NAMES)
     whole = text.strip()
-    dims = tuple(_parse_dim(part, whole) for part in split_top(match["dims"], ",")) if match["dims"].strip() else ()
+    dims: tuple[Dim, ...] = ()
+    if match["dims"].strip():
+        dims = tuple(_parse_dim(part, whole) for part in split_top(match["dims"], ","))
     array = Array(name, dims, dtype, _parse_partial(match["partial"], whole))
     _check(array, whole)
     return array
 
 
 def _check(array: Array, whole: str) -> None:
+    """Refuse a mesh axis or a dim that appears twice."""
     axes, names = [*array.axes, *array.partial], [dim.name for dim in array.dims if dim.name]
     at = f"In {shorten(whole)} the"
     for axis in axes:

@@ -1,32 +1,34 @@
-"""Cost as an algebra: what an operation asks of a machine, before asking any particular machine.
+"""Cost as an algebra: the FLOPs and bytes of an operation, whatever machine runs it.
 
 A `Cost` counts FLOPs by unit and dtype, bytes by memory level, and bytes by mesh axis. Costs add and scale; a machine's
-`Rates` turn one into seconds per resource. The counts may be floats, arrays or symbols.
+`Rates` turn a cost into seconds per resource. The counts may be floats, arrays or symbols.
 
 >>> matmul = Cost(flops={("matrix", "bf16"): 2e12}, bytes={"hbm": 1e9})
 >>> (matmul + matmul * 2).bytes
 {'hbm': 3000000000.0}
 
-From costs to times: the roofline.
-
-Each resource (the matrix unit, the vector unit, a memory, a mesh axis) takes its own time. If everything overlaps
-perfectly the operation takes as long as the slowest resource; if nothing does, as long as all together. The truth lies
-between, and the two bounds are at most as far apart as there are resources.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from dragonscale.errors import InputError
-from dragonscale.physics.hardware import Chip
-from dragonscale.physics.numbers import Number, maximum, minimum
+from dragonscale.physics.numbers import Number
 
 Key = TypeVar("Key")
 
 
 def _sum(first: Mapping[Key, Number], second: Mapping[Key, Number]) -> dict[Key, Number]:
-    return dict(first) | {key: first[key] + value if key in first else value for key, value in second.items()}
+    """The counts of both, added up by key."""
+    total = dict(first)
+    for key, value in second.items():
+        total[key] = total[key] + value if key in total else value
+    return total
+
+
+def _scaled(counts: Mapping[Key, Number], times: Number) -> dict[Key, Number]:
+    return {key: value * times for key, value in counts.items()}
 
 
 @dataclass(frozen=True)
@@ -41,10 +43,7 @@ class Cost:
         return Cost(_sum(self.flops, other.flops), _sum(self.bytes, other.bytes), _sum(self.wire, other.wire))
 
     def __mul__(self, times: Number) -> "Cost":
-        def scaled(counts: Mapping[Any, Number]) -> dict[Any, Number]:
-            return {key: value * times for key, value in counts.items()}
-
-        return Cost(scaled(self.flops), scaled(self.bytes), scaled(self.wire))
+        return Cost(_scaled(self.flops, times), _scaled(self.bytes, times), _scaled(self.wire, times))
 
     __rmul__ = __mul__
 
@@ -57,113 +56,6 @@ class Cost:
         """FLOPs per byte of one memory level (or mesh axis)."""
         moved = self.bytes.get(level, self.wire.get(level))
         if moved is None:
-            known = ", ".join([*self.bytes, *self.wire]) or "none"
-            raise InputError(f"This operation moves no bytes over {level!r}; it moves some over: {known}.")
+            levels = ", ".join([*self.bytes, *self.wire]) or "none"
+            raise InputError(f"This operation moves no bytes over {level!r}; it moves some over: {levels}.")
         return self.total_flops / moved
-
-
-@dataclass(frozen=True)
-class Rates:
-    """What a machine does per second: FLOPs by (unit, dtype), bytes by memory level, bytes by mesh axis."""
-
-    flops: Mapping[tuple[str, str], Number] = field(default_factory=dict)
-    bytes: Mapping[str, Number] = field(default_factory=dict)
-    wire: Mapping[str, Number] = field(default_factory=dict)
-    chip: Chip | None = None
-
-    def flop_rate(self, unit: str, dtype: str) -> Number:
-        """FLOP/s of a unit (`matrix`, `vector`) on operands of a dtype."""
-        if (unit, dtype) in self.flops:
-            return self.flops[(unit, dtype)]
-        if self.chip is None:
-            raise InputError(f"No rate is given for {dtype} on the {unit} unit.")
-        return self.chip.peak(dtype, unit)
-
-    def byte_rate(self, level: str) -> Number:
-        """Bytes per second of a memory level."""
-        if level in self.bytes:
-            return self.bytes[level]
-        if self.chip is None:
-            raise InputError(f"No bandwidth is given for {level}.")
-        return self.chip.bandwidth(level)
-
-    def wire_rate(self, axis: str) -> Number:
-        """Bytes per second that a chip sends over a mesh axis."""
-        if axis not in self.wire:
-            raise InputError(f"No bandwidth is given for the mesh axis {axis}.")
-        return self.wire[axis]
-
-
-def rates_of(chip: Chip, wire: Mapping[str, Number] | None = None) -> Rates:
-    """A chip's datasheet rates, with the bandwidth of each mesh axis if there are any."""
-    return Rates(wire=wire or {}, chip=chip)
-
-
-COMPUTE = ("matrix", "vector")
-
-
-@dataclass(frozen=True)
-class Roofline:
-    """Seconds by resource, and what follows from them."""
-
-    cost: Cost
-    seconds: dict[str, Number]
-
-    @property
-    def lower(self) -> Number:
-        """Perfect overlap: the slowest resource."""
-        return maximum(*self.seconds.values()) if len(self.seconds) > 1 else next(iter(self.seconds.values()))
-
-    @property
-    def upper(self) -> Number:
-        """No overlap: the sum."""
-        return sum(self.seconds.values())
-
-    @property
-    def bound_by(self) -> str:
-        """The resource that binds (plain numbers only; `binding` answers for arrays)."""
-        return max(self.seconds, key=lambda name: self.seconds[name])
-
-    @property
-    def bound(self) -> str:
-        """`compute` or `comms`."""
-        return "compute" if self.bound_by in COMPUTE else "comms"
-
-    def binding(self) -> Number:
-        """For arrays: the position in `seconds` of the resource that binds, element by element."""
-        import numpy
-
-        arrays = numpy.broadcast_arrays(*self.seconds.values())
-        return numpy.argmax(numpy.stack(arrays), axis=0)
-
-    @property
-    def flops_per_second(self) -> Number:
-        """The rate that the lower bound allows."""
-        return self.cost.total_flops / self.lower
-
-
-def roofline(cost: Cost, rates: Rates) -> Roofline:
-    """The times of a cost on a machine.
-
-    >>> matmul = Cost(flops={("matrix", "bf16"): 1.97e12}, bytes={"hbm": 8.2e9})
-    >>> result = roofline(matmul, Rates({("matrix", "bf16"): 197e12}, {"hbm": 820e9}))
-    >>> result.seconds, result.lower, result.upper
-    ({'matrix': 0.01, 'hbm': 0.01}, 0.01, 0.02)
-    """
-    seconds: dict[str, Number] = {}
-    for (unit, dtype), flops in cost.flops.items():
-        seconds[unit] = seconds.get(unit, 0) + flops / rates.flop_rate(unit, dtype)
-    for level, moved in cost.bytes.items():
-        seconds[level] = moved / rates.byte_rate(level)
-    for axis, sent in cost.wire.items():
-        seconds[axis] = sent / rates.wire_rate(axis)
-    return Roofline(cost, seconds)
-
-
-def attainable(intensity: Number, peak: Number, bandwidth: Number) -> Number:
-    """The FLOP/s that an operation of this intensity can reach: the roof itself.
-
-    >>> attainable(100, 197e12, 820e9)
-    82000000000000.0
-    """
-    return minimum(peak, intensity * bandwidth)

@@ -1,4 +1,4 @@
-"""Where one bound takes over from another, solved exactly.
+"""Crossovers: where one bound takes over from another, solved exactly.
 
 The times of a roofline are formulas; a crossover is where two of them are equal. SymPy solves what has a closed form
 (most matmul rooflines are linear fractions in every variable); for the rest the sign change is bracketed and bisected.
@@ -11,8 +11,10 @@ from typing import Any
 
 from dragonscale.errors import InputError
 from dragonscale.physics.numbers import Number
-from dragonscale.physics.rooflines.cost import Roofline
+from dragonscale.physics.rooflines.bounds import Roofline
 
+# Sizes between which a crossover without a closed form is searched for.
+SMALLEST = 1e-12
 LARGEST = 1e15
 
 
@@ -34,7 +36,7 @@ def symbol(name: str) -> Any:
 
 
 def exact(value: Number) -> Any:
-    """A float, alone or within an expression, as the exact rational it stands for, so that solving loses nothing.
+    """A float, alone or within an expression, as the rational that it stands for, so that solving is exact.
 
     >>> exact(0.5), exact(197e12), exact(0.25 * symbol("B"))
     (1/2, 197000000000000, B/4)
@@ -55,19 +57,21 @@ def solve_equal(first: Any, second: Any, variable: Any) -> list[Any]:
         solutions = sympy.solve(sympy.numer(gap), variable)
     except NotImplementedError:
         solutions = []
-    found = [value for value in solutions if value.is_positive is not False and value.is_real is not False]
-    if found or len(gap.free_symbols) > 1:
-        return found
-    numeric = _bisect(sympy.lambdify(variable, gap))
-    return [] if numeric is None else [numeric]
+    # SymPy answers None where it cannot tell
+    positive = [value for value in solutions if value.is_positive is not False and value.is_real is not False]
+    if positive or len(gap.free_symbols) > 1:
+        return positive
+    root = _bisect(sympy.lambdify(variable, gap))
+    return [] if root is None else [root]
 
 
 def _bisect(function: Any) -> float | None:
-    """A root between 1e-12 and 1e15, if the sign changes there."""
-    low, high = 1e-12, LARGEST
+    """A root between `SMALLEST` and `LARGEST`; None if the sign does not change between them."""
+    low, high = SMALLEST, LARGEST
     start, end = function(low), function(high)
     if not (math.isfinite(start) and math.isfinite(end)) or (start > 0) == (end > 0):
         return None
+    # the sign changes between low and high; halve the logarithm of the interval
     for _ in range(200):
         middle = math.sqrt(low * high)
         if (function(middle) > 0) == (start > 0):
@@ -90,14 +94,19 @@ def crossovers(result: Roofline, variable: Any) -> list[Crossover]:
         others = ", ".join(sorted(map(str, free))) or "nothing"
         raise InputError(f"The times do not depend on {variable}; they depend on: {others}.")
     if free != {variable}:
-        others = ", ".join(sorted(str(other) for other in free - {variable}))
+        others = ", ".join(sorted(map(str, free - {variable})))
         raise InputError(f"To find where the bound changes in {variable}, give a size to: {others}.")
-    pairs = itertools.combinations(result.seconds.values(), 2)
-    points: set[Any] = {point for first, second in pairs for point in solve_equal(first, second, variable)}
-    found: list[Crossover] = []
+
+    def binding(value: float) -> str:
+        return max(times, key=lambda name: float(times[name].subs(variable, value)))
+
+    points: set[Any] = set()
+    for first, second in itertools.combinations(result.seconds.values(), 2):
+        points.update(solve_equal(first, second, variable))
+    changes: list[Crossover] = []
     for point in sorted(points, key=float):
-        near = [float(point) * (1 + nudge) for nudge in (-1e-6, 1e-6)]
-        below, above = (max(times, key=lambda name: float(times[name].subs(variable, at))) for at in near)
+        # two times may be equal where a third one binds: look at both sides
+        below, above = binding(float(point) * (1 - 1e-6)), binding(float(point) * (1 + 1e-6))
         if below != above:
-            found.append(Crossover(str(variable), point, below, above))
-    return found
+            changes.append(Crossover(str(variable), point, below, above))
+    return changes

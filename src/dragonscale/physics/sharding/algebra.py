@@ -1,9 +1,9 @@
-"""Sharded einsums: which collectives they need, in every legal way, and what each way costs.
+"""Sharded einsums: the collectives of every legal strategy, and their costs.
 
-One rule covers every case of the book. *Give each mesh axis to at most one index of the einsum.* Whatever operand is
-laid out otherwise must be gathered or moved first; an axis given to a summed index leaves a partial sum, to be reduced
-or scattered; an axis given to no index repeats the work. The choices follow from the layouts alone, so they are derived
-once, and the cheapest is chosen for the sizes at hand.
+One rule covers every case of the book: *give each mesh axis to at most one index of the einsum.* An operand that is
+laid out otherwise must be gathered or moved first; an axis given to a contracted index leaves a partial sum, to be
+reduced or scattered; an axis given to no index repeats the work. The choices follow from the layouts alone, so they are
+derived once, and the cheapest is chosen for the sizes at hand.
 
 >>> from dragonscale.physics.notation import parse_einsum
 >>> mesh = Mesh({"X": 4})
@@ -67,31 +67,36 @@ class Strategy:
 
     def step_seconds(self, sizes: Sizes, mesh: Mesh, options: Options) -> list[Seconds]:
         """The time of each collective on the mesh's wires."""
-        moves = [(step.kind, step.volume(sizes, mesh), mesh.group(step.axes)) for step in self.collectives]
-        return [collective_time(*move, options) for move in moves]
+        seconds: list[Seconds] = []
+        for step in self.collectives:
+            seconds.append(collective_time(step.kind, step.volume(sizes, mesh), mesh.group(step.axes), options))
+        return seconds
 
     def comms_seconds(self, sizes: Sizes, mesh: Mesh, options: Options = BOOK) -> Number:
         """Time of all collectives, one after the other."""
         return sum(seconds.lower for seconds in self.step_seconds(sizes, mesh, options))
 
     def math_seconds(self, sizes: Sizes, mesh: Mesh) -> Number:
-        """Time of the local einsum at the chip's peak rate for the wider of its operands; a reshard
-        computes nothing."""
+        """Time of the local einsum at the chip's peak rate for the wider of its operands; zero for a reshard."""
         assert mesh.chip is not None
-        if self.is_reshard:  # so a chip without a rate for the dtype can still move it
+        if self.is_reshard:  # a chip without a rate for the dtype can still move it
             return 0
         return self.flops(sizes, mesh) / mesh.chip.peak(compute_dtype(self.local))
 
     def hbm_read(self, sizes: Sizes, mesh: Mesh) -> Number:
         """Bytes that one chip reads for the local einsum: its blocks of the operands, once each."""
-        return 0 if self.is_reshard else sum(local_bytes(array, sizes, mesh) for array in self.local.operands)
+        if self.is_reshard:
+            return 0
+        return sum(local_bytes(array, sizes, mesh) for array in self.local.operands)
 
     def hbm_written(self, sizes: Sizes, mesh: Mesh) -> Number:
         """Bytes that one chip writes: its block of the result."""
-        return 0 if self.is_reshard else local_bytes(self.local.output, sizes, mesh)
+        if self.is_reshard:
+            return 0
+        return local_bytes(self.local.output, sizes, mesh)
 
     def hbm_bytes(self, sizes: Sizes, mesh: Mesh) -> Number:
-        """Bytes that one chip reads and writes for the local einsum; a reshard computes nothing."""
+        """Bytes that one chip reads and writes for the local einsum; zero for a reshard."""
         return self.hbm_read(sizes, mesh) + self.hbm_written(sizes, mesh)
 
     def seconds(self, sizes: Sizes, mesh: Mesh, options: Options = BOOK) -> dict[str, Number]:
@@ -104,7 +109,7 @@ class Strategy:
         }
 
     def lower_seconds(self, sizes: Sizes, mesh: Mesh, options: Options = BOOK) -> Number:
-        """Everything overlaps perfectly: the slowest resource."""
+        """The time of the slowest resource: a bound, if everything overlaps."""
         return maximum(*self.seconds(sizes, mesh, options).values())
 
     @property
@@ -116,33 +121,35 @@ class Strategy:
 def strategies(line: Einsum, sizes: Sizes, mesh: Mesh, options: Options = BOOK) -> list[Strategy]:
     """Every legal strategy, cheapest first.
 
-    Cheapest is the least lower bound of the time, then the least sum of its parts; without a chip, FLOPs and bytes are
-    weighed by `FLOPS_PER_BYTE`. Sizes that are symbols are ranked as if they were all equal and large.
+    The cheapest has the smallest lower bound on its time, then the smallest sum over resources; without a chip, FLOPs
+    and bytes are weighed by `FLOPS_PER_BYTE`. Symbolic sizes are ranked as if they were all equal and large.
     """
     for array in (*line.operands, line.output):
         check_layout(array, sizes, mesh)
-    plain_mesh = all(isinstance(size, int) for size in mesh.axes.values())
-    found = _derived(line, tuple(mesh.axes.items())) if plain_mesh else derive(line, mesh)
-    if not found:
+    if all(isinstance(size, int) for size in mesh.axes.values()):
+        legal = _derive_once(line, tuple(mesh.axes.items()))
+    else:
+        legal = tuple(derive(line, mesh))
+    if not legal:
         axes = ", ".join(line.output.partial)
         raise InputError(f"{line.output} is to hold partial sums over {axes}, but no summed dim is split over that.")
     plain = plain_sizes(sizes)
-    return sorted(found, key=lambda strategy: rank(strategy, plain, mesh, options))
+    return sorted(legal, key=lambda strategy: rank(strategy, plain, mesh, options))
 
 
 @functools.lru_cache(maxsize=512)
-def _derived(line: Einsum, axes: tuple[tuple[str, int], ...]) -> tuple[Strategy, ...]:
-    """The strategies of `derive`, which sizes and wires do not change: while a size is varied they are found once."""
+def _derive_once(line: Einsum, axes: tuple[tuple[str, int], ...]) -> tuple[Strategy, ...]:
+    """The strategies of `derive`, cached: sizes and wires, which callers vary, do not change them."""
     return tuple(derive(line, Mesh(dict(axes))))
 
 
 def plain_sizes(sizes: Sizes) -> Sizes:
-    """The sizes with large numbers in place of symbols and arrays, for choosing among strategies."""
+    """The sizes with a large number in place of symbols and arrays, for ranking strategies."""
     return {name: 8192 if is_symbolic(size) or is_array(size) else size for name, size in sizes.items()}
 
 
 def rank(strategy: Strategy, sizes: Sizes, mesh: Mesh, options: Options = BOOK) -> tuple[float, ...]:
-    """What strategies are compared by: the lower bound, the sum of its parts, the number of collectives."""
+    """The sort key of a strategy: the lower bound, the sum over resources, the number of collectives."""
     if mesh.chip is None:
         flops, sent = strategy.flops(sizes, mesh), strategy.wire_bytes(sizes, mesh)
         parts = [float(flops), float(sent) * FLOPS_PER_BYTE]
@@ -156,34 +163,39 @@ def derive(line: Einsum, mesh: Mesh, prefer: str = "move") -> list[Strategy]:
     if len(line.operands) == 1 and not line.contracted:
         return [_reshard_only(line, mesh, prefer)]
     axes = line.axes
-    # An axis may be given to the indices that it already splits somewhere, or to none.
+    # An axis may be given to an index that it already splits somewhere, or to none ("").
     dims = [dim for array in (*line.operands, line.output) for dim in array.dims]
-    choices = [list(dict.fromkeys([*(dim.name for dim in dims if axis in dim.axes), ""])) for axis in axes]
-    found: dict[tuple[object, ...], Strategy] = {}
-    for given in itertools.islice(itertools.product(*choices), MAX_STRATEGIES):
-        assignment = {axis: index for axis, index in zip(axes, given, strict=True) if index}
-        kept = {axis for axis in assignment if assignment[axis] in line.contracted}
-        if not set(line.output.partial) <= kept:
+    choices: list[list[str]] = []
+    for axis in axes:
+        split = [dim.name for dim in dims if axis in dim.axes]
+        choices.append(list(dict.fromkeys([*split, ""])))
+    distinct: dict[tuple[object, ...], Strategy] = {}
+    for indices in itertools.islice(itertools.product(*choices), MAX_STRATEGIES):
+        assignment = {axis: index for axis, index in zip(axes, indices, strict=True) if index}
+        summed = {axis for axis, index in assignment.items() if index in line.contracted}
+        if not set(line.output.partial) <= summed:
             continue  # an output of partial sums needs them to arise
-        for strategy in _orders(line, assignment, mesh, prefer):
-            key = tuple((step.kind, step.axes, str(step.before), str(step.after)) for step in strategy.steps)
-            found.setdefault((*key, str(strategy.local)), strategy)
-    return list(found.values())
+        for strategy in _strategies_of(line, assignment, mesh, prefer):
+            key = [(step.kind, step.axes, str(step.before), str(step.after)) for step in strategy.steps]
+            distinct.setdefault((*key, str(strategy.local)), strategy)
+    return list(distinct.values())
 
 
-def _orders(line: Einsum, assignment: dict[str, str], mesh: Mesh, prefer: str) -> list[Strategy]:
-    """One strategy for each order in which the arrays list the axes of an index (they rarely differ)."""
-    arrays = (*line.operands, line.output)
-    options: dict[str, list[tuple[str, ...]]] = {}
+def _strategies_of(line: Einsum, assignment: dict[str, str], mesh: Mesh, prefer: str) -> list[Strategy]:
+    """The strategies of one assignment of axes to indices: one for each order in which the arrays list the axes of an
+    index (they rarely differ)."""
+    orders: dict[str, list[tuple[str, ...]]] = {}
     for index in dict.fromkeys(assignment.values()):
-        mine = [axis for axis in assignment if assignment[axis] == index]
-        orders = []
-        for array in arrays:
-            held = [axis for dim in array.dims if dim.name == index for axis in dim.axes if axis in mine]
-            orders.append((*held, *(axis for axis in mine if axis not in held)))
-        options[index] = list(dict.fromkeys(orders))
-    every = itertools.product(*options.values())
-    return [_strategy(line, dict(zip(options, chosen, strict=True)), mesh, prefer) for chosen in every]
+        assigned = [axis for axis in assignment if assignment[axis] == index]
+        orders[index] = []
+        for array in (*line.operands, line.output):
+            # as the array lists them, then those that it does not have
+            listed = [axis for dim in array.dims if dim.name == index for axis in dim.axes if axis in assigned]
+            order = (*listed, *(axis for axis in assigned if axis not in listed))
+            if order not in orders[index]:
+                orders[index].append(order)
+    splits = [dict(zip(orders, chosen, strict=True)) for chosen in itertools.product(*orders.values())]
+    return [_strategy(line, split, mesh, prefer) for split in splits]
 
 
 def _strategy(line: Einsum, split: dict[str, tuple[str, ...]], mesh: Mesh, prefer: str) -> Strategy:
@@ -191,40 +203,47 @@ def _strategy(line: Einsum, split: dict[str, tuple[str, ...]], mesh: Mesh, prefe
     before: list[Step] = []
     local: list[Array] = []
     for array in line.operands:
-        wanted = array.with_layout(split)
-        before += reshard(array, wanted, mesh, prefer)
-        local.append(wanted)
+        shard = array.with_layout(split)
+        before += reshard(array, shard, mesh, prefer)
+        local.append(shard)
     summed = tuple(axis for index in line.contracted for axis in split.get(index, ()))
-    raw = line.output.with_layout(split, summed)
-    after = reshard(raw, line.output, mesh, prefer)
+    partial = line.output.with_layout(split, summed)
+    after = reshard(partial, line.output, mesh, prefer)
     used = {axis for axes in split.values() for axis in axes}
-    repeated = tuple(axis for axis in mesh.axes if axis not in used)
-    return Strategy(tuple(before), Einsum(tuple(local), raw), after, repeated)
+    replicated = tuple(axis for axis in mesh.axes if axis not in used)
+    return Strategy(tuple(before), Einsum(tuple(local), partial), after, replicated)
 
 
 def _reshard_only(line: Einsum, mesh: Mesh, prefer: str) -> Strategy:
-    """Nothing is computed: the array, under its new name, walks to its new layout."""
+    """The strategy of a line that computes nothing: the array, under its new name, takes its new layout."""
     [source] = line.operands
-    named = line.output.with_layout({dim.name: dim.axes for dim in source.dims}, source.partial)
-    repeated = tuple(axis for axis in mesh.axes if axis not in (*source.axes, *source.partial))
-    moves = reshard(named, line.output, mesh, prefer)
-    return Strategy((), Einsum((source,), named), moves, repeated)
+    renamed = line.output.with_layout({dim.name: dim.axes for dim in source.dims}, source.partial)
+    replicated = tuple(axis for axis in mesh.axes if axis not in (*source.axes, *source.partial))
+    moves = reshard(renamed, line.output, mesh, prefer)
+    return Strategy((), Einsum((source,), renamed), moves, replicated)
 
 
 def book_case(line: Einsum) -> int:
     """Which of the book's four cases a matmul falls under.
 
-    1: no summed dim is split and no axis is used twice. 2: one operand's summed dim is split. 3:
-    both are, over the same axes. 4: one axis splits different kept dims of the operands.
+    1: no contracted dim is split and no axis is used twice. 2: one operand's contracted dim is split. 3: both are, over
+    the same axes. 4: one axis splits different dims of the operands that stay in the output.
     """
-    kept = {(axis, dim.name) for array in line.operands for dim in array.dims for axis in dim.axes}
-    kept = {(axis, index) for axis, index in kept if index not in line.contracted}
-    if len(kept) != len({axis for axis, _ in kept}):
-        return 4
-    splits = [{dim.name: dim.axes for dim in array.dims if dim.name in line.contracted} for array in line.operands]
-    if not any(axes for split in splits for axes in split.values()):
+    index_of: dict[str, str] = {}  # the dim of the output that each axis splits
+    contracted: list[dict[str, tuple[str, ...]]] = []  # of each operand, the axes of its contracted dims
+    for array in line.operands:
+        contracted.append({dim.name: dim.axes for dim in array.dims if dim.name in line.contracted})
+        for dim in array.dims:
+            if dim.name in line.contracted:
+                continue
+            for axis in dim.axes:
+                if index_of.setdefault(axis, dim.name) != dim.name:
+                    return 4
+    if not any(any(axes.values()) for axes in contracted):
         return 1
-    return 3 if all(split == splits[0] for split in splits) else 2
+    if all(axes == contracted[0] for axes in contracted):
+        return 3
+    return 2
 
 
 def backward(line: Einsum) -> list[Einsum]:
@@ -240,8 +259,9 @@ def backward(line: Einsum) -> list[Einsum]:
     """
     gradients = []
     upstream = replace(line.output, name=f"d{line.output.name or 'C'}", partial=())
-    for place, operand in enumerate(line.operands):
-        operands = tuple(upstream if other == place else array for other, array in enumerate(line.operands))
-        result = replace(operand, name=f"d{operand.name or 'AB'[place % 2]}", partial=())
+    for index, operand in enumerate(line.operands):
+        # C = A·B gives dA = dC·B and dB = A·dC
+        operands = (*line.operands[:index], upstream, *line.operands[index + 1 :])
+        result = replace(operand, name=f"d{operand.name or 'AB'[index % 2]}", partial=())
         gradients.append(Einsum(operands, result))
     return gradients

@@ -1,8 +1,8 @@
 """Several sharded einsums in a row, forward and backward, with the collectives of each pass.
 
-The layouts of intermediates are free: those are chosen that make the whole chain cheapest. Within a
-pass, an array that two lines need in the same form is moved once. For the book's mixed FSDP and
-tensor parallelism this gives its eleven collectives:
+The layouts of intermediates are free, so those that make the whole chain cheapest are chosen. Within a pass, an array
+that two lines need in the same layout is moved once. For the book's mixed FSDP and tensor parallelism this gives its
+eleven collectives:
 
 >>> from dragonscale.physics.notation import parse_chain
 >>> lines = parse_chain("In[B_X, D_Y] · W_in[D_X, F_Y] · W_out[F_Y, D_X] -> Out[B_X, D_Y]")
@@ -25,25 +25,27 @@ from dragonscale.physics.sharding.layout import Sizes, check_layout
 from dragonscale.physics.sharding.mesh import Mesh
 from dragonscale.physics.sharding.reshard import Step
 
-MOST_AXES = 2
+# Mesh axes up to which intermediates may be split over any axis of the chain.
+_MAX_FREE_AXES = 2
 
 
 @dataclass(frozen=True)
 class PlannedEinsum:
-    """An einsum with every way to do it, the cheapest first."""
+    """An einsum with every strategy to compute it, the cheapest first."""
 
     line: Einsum
     ways: tuple[Strategy, ...]
 
     @property
     def best(self) -> Strategy:
+        """The cheapest strategy."""
         return self.ways[0]
 
 
 def passes(
     lines: list[Einsum], sizes: Sizes, mesh: Mesh, options: Options = BOOK
 ) -> tuple[list[PlannedEinsum], list[PlannedEinsum]]:
-    """The forward and backward lines of a chain, each with its strategies."""
+    """The lines of the forward pass of a chain, and those of the backward pass, each with its strategies."""
     laid_out = choose_intermediates(lines, sizes, mesh, options)
     gradients = [gradient for line in reversed(laid_out) for gradient in backward(line)]
 
@@ -54,7 +56,7 @@ def passes(
 
 
 def collectives(planned: list[PlannedEinsum]) -> list[Step]:
-    """The collectives of one pass: the cheapest way of each line, every move once."""
+    """The collectives of one pass: those of each line's cheapest strategy, every move once."""
     return list(dict.fromkeys(step for line in planned for step in line.best.collectives))
 
 
@@ -63,25 +65,28 @@ def choose_intermediates(lines: list[Einsum], sizes: Sizes, mesh: Mesh, options:
     if len(lines) == 1:
         return lines
     plain = plain_sizes(sizes)
-
-    def chain(chosen: tuple[Array, ...]) -> list[Einsum]:
-        inputs, outputs = [lines[0].operands[0], *chosen], [*chosen, lines[-1].output]
-        each = zip(lines, inputs, outputs, strict=True)
-        return [Einsum((source, *line.operands[1:]), output) for line, source, output in each]
+    axes = tuple(dict.fromkeys(axis for line in lines for axis in line.axes))
+    layouts: list[list[Array]] = []  # of each intermediate
+    for line in lines[:-1]:
+        layouts.append([array for array in _layouts(line, axes) if _divides(array, plain, mesh)])
 
     def cost(einsums: list[Einsum]) -> tuple[float, ...]:
         ranks = [rank(strategies(line, plain, mesh, options)[0], plain, mesh, options) for line in einsums]
         return tuple(map(sum, zip(*ranks, strict=True)))
 
-    axes = tuple(dict.fromkeys(axis for line in lines for axis in line.axes))
-    every = itertools.product(
-        *([one for one in _layouts(line, axes) if _divides(one, plain, mesh)] for line in lines[:-1])
-    )
-    return min((chain(chosen) for chosen in every), key=cost)
+    chains: list[list[Einsum]] = []
+    for intermediates in itertools.product(*layouts):
+        inputs, outputs = (lines[0].operands[0], *intermediates), (*intermediates, lines[-1].output)
+        chain = [
+            Einsum((source, *line.operands[1:]), output)
+            for line, source, output in zip(lines, inputs, outputs, strict=True)
+        ]
+        chains.append(chain)
+    return min(chains, key=cost)
 
 
 def _divides(array: Array, sizes: Sizes, mesh: Mesh) -> bool:
-    """Whether every dim divides into its parts: a layout that is not asked for must not be refused."""
+    """Whether every dim divides into its shards; a layout that nobody asked for is skipped, not refused."""
     try:
         check_layout(array, sizes, mesh)
     except InputError:
@@ -90,17 +95,17 @@ def _divides(array: Array, sizes: Sizes, mesh: Mesh) -> bool:
 
 
 def _layouts(line: Einsum, axes: tuple[str, ...]) -> list[Array]:
-    """Layouts an intermediate could have: each dim as one of the operands splits it, over one axis of the chain, or
-    whole; no axis twice. Where a chain has many axes, those of the line's own operands are enough to look through."""
-    single = [(axis,) for axis in axes] if len(axes) <= MOST_AXES else []
+    """The layouts that an intermediate may take: each dim as one of the operands splits it, over one axis of the chain,
+    or whole; no axis twice. In a chain of many axes only the layouts of the line's operands are tried."""
+    single = [(axis,) for axis in axes] if len(axes) <= _MAX_FREE_AXES else []
+    operand_dims = [dim for array in line.operands for dim in array.dims]
     choices: list[list[tuple[str, ...]]] = []
-    for dim in line.output.dims:
-        held = [other.axes for array in line.operands for other in array.dims if other.name == dim.name and other.axes]
-        choices.append(list(dict.fromkeys([*held, *single, ()])))
+    for name in line.output.names:
+        as_operands = [dim.axes for dim in operand_dims if dim.name == name and dim.axes]
+        choices.append(list(dict.fromkeys([*as_operands, *single, ()])))
     layouts: list[Array] = []
-    for chosen in itertools.product(*choices):
-        used = [axis for split in chosen for axis in split]
+    for splits in itertools.product(*choices):
+        used = list(itertools.chain.from_iterable(splits))
         if len(used) == len(set(used)):
-            names = line.output.names
-            layouts.append(line.output.with_layout(dict(zip(names, chosen, strict=True))))
+            layouts.append(line.output.with_layout(dict(zip(line.output.names, splits, strict=True))))
     return layouts

@@ -1,4 +1,4 @@
-"""A mesh: named axes laid over real chips, and the wires that each set of axes gets.
+"""A mesh: named axes laid over the chips of a slice, and the wires that each set of axes gets.
 
 On a torus a mesh axis takes one or more whole hardware axes where the sizes allow it (`X=16, Y=4` on a 4x4x4 cube gives
 X two axes and twice the bandwidth); otherwise axes share a hardware axis, the faster one as a line inside the other's
@@ -22,7 +22,11 @@ from dragonscale.physics.units import parse_count
 
 @dataclass(frozen=True)
 class Mesh:
-    """Axis names and sizes, slowest first, over the chips of a slice (or over ideal wires of a chip, or none)."""
+    """Axis names and sizes, slowest first, over the chips of a slice (or over ideal wires of a chip, or without any).
+
+    On a torus, `rings` are the parts of hardware axes that each mesh axis runs over inside a pod, and `pods` the number
+    of pods that it spans.
+    """
 
     axes: dict[str, Number]
     chip: Chip | None = None
@@ -32,7 +36,7 @@ class Mesh:
 
     @cached_property
     def _sizes(self) -> dict[tuple[str, ...], Number]:
-        """Sizes already worked out: every tensor of a plan asks for those of its dims."""
+        """Products of sizes by axes, computed once: every tensor of a plan asks for those of its dims."""
         return {}
 
     def size(self, *names: str) -> Number:
@@ -57,14 +61,18 @@ class Mesh:
         network = self.chip.network
         if isinstance(network, Torus):
             return self._on_torus(names, network)
-        ordered = [name for name in self.axes if name in names]
-        place = list(self.axes).index(ordered[-1])
-        stride = product(size for name, size in list(self.axes.items())[place + 1 :])
+        # chips of the group are as far apart as all axes faster than its fastest are long
+        order = list(self.axes)
+        fastest = max(order.index(name) for name in names)
+        stride = product(self.axes[name] for name in order[fastest + 1 :])
         return Switches(self.size(*names), network.levels, stride)
 
     def _on_torus(self, names: tuple[str, ...], network: Torus) -> Group:
-        own = {} if self.slice else {name: (Ring(self.axes[name]),) for name in names}
-        rings = tuple(ring for name in names for ring in self.rings.get(name, own.get(name, ())))
+        rings: tuple[Ring, ...] = ()
+        for name in names:
+            # without a slice each axis is an ideal ring
+            ideal = () if self.slice else (Ring(self.axes[name]),)
+            rings += self.rings.get(name, ideal)
         inner = Rings(joined(rings) or (Ring(1),), network.link, network.hop_latency)
         pods = math.prod(self.pods.get(name, 1) for name in names)
         if pods == 1:
@@ -72,7 +80,9 @@ class Mesh:
         assert self.chip is not None
         assert self.chip.dcn is not None
         outer = Wide(pods, self.chip.dcn, self.chip.dcn_latency)
-        return Stacked(inner, outer) if rings else outer
+        if not rings:
+            return outer
+        return Stacked(inner, outer)
 
 
 def parse_mesh(text: str) -> dict[str, int]:
@@ -91,92 +101,107 @@ def parse_mesh(text: str) -> dict[str, int]:
             raise InputError(f"In the mesh {shorten(text)} the axis {name} appears twice.")
         axes[name] = parse_count(size.strip(), f"the size of mesh axis {name}")
         if axes[name] < 1:
-            has = f"In the mesh {shorten(text)} the axis {name} has size 0"
-            raise InputError(f"{has}; a mesh axis has at least one chip.")
+            raise InputError(
+                f"In the mesh {shorten(text)} the axis {name} has size 0; a mesh axis has at least one chip."
+            )
     return axes
 
 
-def make_mesh(axes: dict[str, Number], chip: Chip | None = None, piece: Slice | None = None) -> Mesh:
+def make_mesh(axes: dict[str, Number], chip: Chip | None = None, slice_: Slice | None = None) -> Mesh:
     """Lay a mesh over a slice, or over the ideal wires of a chip."""
-    if piece is None:
+    if slice_ is None:
         return Mesh(dict(axes), chip)
     total = math.prod(axes.values())
-    if total != piece.chips:
+    if total != slice_.chips:
         sizes = " x ".join(f"{name}={size}" for name, size in axes.items())
-        raise InputError(f"The mesh {sizes} has {total} chips and {piece} has {piece.chips}; they must agree.")
-    if not isinstance(piece.chip.network, Torus):
-        return Mesh(dict(axes), piece.chip, piece)
-    pods = _take_pods(axes, piece.pods)
+        raise InputError(f"The mesh {sizes} has {total} chips and {slice_} has {slice_.chips}; they must agree.")
+    if not isinstance(slice_.chip.network, Torus):
+        return Mesh(dict(axes), slice_.chip, slice_)
+    pods = _assign_pods(axes, slice_.pods)
     inside = {name: size // pods.get(name, 1) for name, size in axes.items()}
-    return Mesh(dict(axes), piece.chip, piece, place_on_torus(inside, piece), pods)
+    return Mesh(dict(axes), slice_.chip, slice_, place_on_torus(inside, slice_), pods)
 
 
-def natural_mesh(piece: Slice) -> Mesh:
-    """The mesh whose axes X, Y, Z are the slice's own (with `pod` for several)."""
-    if not isinstance(piece.chip.network, Torus):
-        return make_mesh({"X": piece.chips}, piece.chip, piece)
-    axes = dict(zip(AXIS_NAMES, piece.shape, strict=False))
-    return make_mesh(({"pod": piece.pods} if piece.pods > 1 else {}) | axes, piece.chip, piece)
+def natural_mesh(slice_: Slice) -> Mesh:
+    """The mesh whose axes X, Y, Z are those of the slice, after `pod` where it has several."""
+    if not isinstance(slice_.chip.network, Torus):
+        return make_mesh({"X": slice_.chips}, slice_.chip, slice_)
+    axes = dict(zip(AXIS_NAMES, slice_.shape, strict=False))
+    if slice_.pods > 1:
+        axes = {"pod": slice_.pods} | axes
+    return make_mesh(axes, slice_.chip, slice_)
 
 
-def _take_pods(axes: dict[str, int], pods: int) -> dict[str, int]:
-    """Give the pods to the slowest axes."""
-    taken: dict[str, int] = {}
+def _assign_pods(axes: dict[str, int], pods: int) -> dict[str, int]:
+    """The pods that each mesh axis spans: as many as divide its size, the slowest axes first."""
+    assigned: dict[str, int] = {}
     for name, size in axes.items():
         share = math.gcd(size, pods)
         if share > 1:
-            taken[name] = share
+            assigned[name] = share
             pods //= share
     if pods > 1:
         raise InputError(f"No mesh axis has a multiple of the {pods} pods; make the first axis one.")
-    return taken
+    return assigned
 
 
-def place_on_torus(axes: dict[str, int], piece: Slice) -> dict[str, tuple[Ring, ...]]:
-    """Which hardware axes, or parts of them, each mesh axis runs over."""
-    sized = [(size, wraps) for size, wraps in zip(piece.shape, piece.wrap, strict=True) if size > 1]
-    wide = [(size, wraps, axis) for axis, (size, wraps) in enumerate(sized)]
+@dataclass
+class _TorusAxis:
+    """A hardware axis of more than one chip, or what is left of it: `size` chips that are `stride` apart."""
+
+    index: int
+    size: int
+    wraps: bool
+    stride: int = 1
+
+
+def place_on_torus(axes: dict[str, int], slice_: Slice) -> dict[str, tuple[Ring, ...]]:
+    """The hardware axes, or parts of them, that each mesh axis runs over."""
+    long_axes = [(size, wraps) for size, wraps in zip(slice_.shape, slice_.wrap, strict=True) if size > 1]
+    hardware = [_TorusAxis(index, size, wraps) for index, (size, wraps) in enumerate(long_axes)]
     wanted = {name: size for name, size in axes.items() if size > 1}
-    whole = _whole_axes(wanted, wide)
-    placed = whole if whole is not None else _split_axes(wanted, wide, str(piece))
+    placed = _whole_axes(wanted, hardware)
+    if placed is None:
+        placed = _split_axes(wanted, hardware, str(slice_))
     return {name: placed.get(name, ()) for name in axes}
 
 
-def _whole_axes(axes: dict[str, int], wide: list[tuple[int, bool, int]]) -> dict[str, tuple[Ring, ...]] | None:
-    """Hardware axes dealt out whole, if the sizes allow it; in order where several ways fit."""
+def _whole_axes(axes: dict[str, int], hardware: list[_TorusAxis]) -> dict[str, tuple[Ring, ...]] | None:
+    """Whole hardware axes for each mesh axis, the first assignment that fits; None if the sizes allow none."""
     if not axes:
-        return {} if not wide else None
+        return None if hardware else {}
     name, size = next(iter(axes.items()))
-    rest = {other: axes[other] for other in axes if other != name}
-    for count in range(1, len(wide) + 1):
-        for chosen in itertools.combinations(range(len(wide)), count):
-            if math.prod(wide[place][0] for place in chosen) != size:
+    others = {other: axes[other] for other in axes if other != name}
+    for count in range(1, len(hardware) + 1):
+        for chosen in itertools.combinations(hardware, count):
+            if math.prod(axis.size for axis in chosen) != size:
                 continue
-            found = _whole_axes(rest, [axis for place, axis in enumerate(wide) if place not in chosen])
-            if found is not None:
-                return {
-                    name: tuple(Ring(size, wraps, 1, axis) for size, wraps, axis in (wide[place] for place in chosen))
-                } | found
+            placed = _whole_axes(others, [axis for axis in hardware if axis not in chosen])
+            if placed is not None:
+                rings = tuple(Ring(axis.size, axis.wraps, 1, axis.index) for axis in chosen)
+                return {name: rings} | placed
     return None
 
 
-def _split_axes(axes: dict[str, int], wide: list[tuple[int, bool, int]], where: str) -> dict[str, tuple[Ring, ...]]:
-    """Hardware axes shared: filled from the fastest mesh axis up. An inner part is a line; an outer part keeps the ring
-    but its neighbours are `stride` links apart, so as many rings share each link."""
-    left = [[wraps, 1, size, axis] for size, wraps, axis in reversed(wide)]
+def _split_axes(axes: dict[str, int], hardware: list[_TorusAxis], where: str) -> dict[str, tuple[Ring, ...]]:
+    """Parts of hardware axes for each mesh axis, filled from the fastest mesh axis up.
+
+    An inner part is a line. An outer part keeps the ring, but its neighbours are `stride` links apart, so as many rings
+    share each link.
+    """
     placed: dict[str, tuple[Ring, ...]] = {}
     for name, size in reversed(list(axes.items())):
         rings: list[Ring] = []
-        need = size
-        for hardware in left:
-            part = math.gcd(need, hardware[2])
+        remaining = size
+        for axis in reversed(hardware):
+            part = math.gcd(remaining, axis.size)
             if part == 1:
                 continue
-            wraps, stride, free, axis = hardware
-            rings.append(Ring(part, bool(wraps) and part == free, 1 / stride, axis))
-            hardware[1], hardware[2] = stride * part, free // part
-            need //= part
-        if need > 1:
+            is_outermost = part == axis.size
+            rings.append(Ring(part, axis.wraps and is_outermost, 1 / axis.stride, axis.index))
+            axis.stride, axis.size = axis.stride * part, axis.size // part
+            remaining //= part
+        if remaining > 1:
             raise InputError(f"The mesh axis {name}={size} does not divide the axes of {where}; choose sizes that do.")
         placed[name] = tuple(rings)
     return placed

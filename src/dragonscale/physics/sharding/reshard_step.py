@@ -1,4 +1,4 @@
-"""One move of an array from layout to layout: the unit that reshards, strategies and their costs are made of.
+"""One move of an array from layout to layout: the step that resharding, strategies and their costs are made of.
 
 >>> from dragonscale.physics.notation import parse_array
 >>> step = Step("all_gather", ("X",), parse_array("A[I_X, J]"), parse_array("A[I, J]"))
@@ -40,8 +40,10 @@ class Step:
             return 0
         if self.kind in ("all_gather", "permute"):
             return local_bytes(self.after, sizes, mesh)
-        held = local_bytes(self.before, sizes, mesh)
-        return held * mesh.size(*self.axes) if self.kind == "all_to_all" else held
+        local = local_bytes(self.before, sizes, mesh)
+        if self.kind == "all_to_all":
+            return local * mesh.size(*self.axes)  # the sum over the group's chips
+        return local
 
 
 def layout_of(array: Array) -> Layout:
@@ -50,7 +52,7 @@ def layout_of(array: Array) -> Layout:
 
 
 def moved_axes(now: Layout, then: Layout, mesh: Mesh) -> tuple[str, ...]:
-    """The axes along which blocks travel between two layouts: those whose place in a dim differs.
+    """The axes along which blocks travel between two layouts: those whose position in a dim differs.
 
     >>> moved_axes({"I": ("X", "Y", "Z")}, {"I": ("Y", "X", "Z")}, Mesh({"X": 2, "Y": 2, "Z": 2}))
     ('X', 'Y')
@@ -58,6 +60,7 @@ def moved_axes(now: Layout, then: Layout, mesh: Mesh) -> tuple[str, ...]:
     moved: set[str] = set()
     for dim, axes in now.items():
         before, after = list(axes), list(then[dim])
+        # axes that stay at the major end, then those at the minor end of the same blocks
         while before and after and before[0] == after[0]:
             before, after = before[1:], after[1:]
         while set(before) == set(after) and before and before[-1] == after[-1]:

@@ -27,7 +27,7 @@ from dragonscale.runtime.parameters import Shardings, Tree, weights_of
 from dragonscale.runtime.train.adam8 import in_eight_bits
 from dragonscale.runtime.train.settings import RunSettings
 from dragonscale.training.cost.muon import ITERATIONS
-from dragonscale.training.plan.optimizers import matrices
+from dragonscale.training.plan.optimizers import muon_weights
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 """Of the quintic iteration (Jordan 2024): the slope at zero is as steep as can be."""
@@ -96,7 +96,8 @@ def _stacks(program: Program, states: Shardings) -> dict[str, dict[str, MatrixSt
     found: dict[str, dict[str, MatrixStack]] = {}
     for name, weights in weights_of(program).items():
         found[name] = {}
-        for array, rows, columns in matrices(sections[name]):
+        for weight in muon_weights(sections[name]):
+            array, rows, columns = weight.array, weight.rows, weight.columns
             if array.name not in weights:
                 continue
             places = {dim.name: place + 1 for place, dim in enumerate(array.dims)}

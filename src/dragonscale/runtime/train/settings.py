@@ -39,7 +39,8 @@ from dragonscale.training.plan.plan_file import (
     parse_plan,
 )
 from dragonscale.training.plan.tuning import FIELDS, Tuning, read_tuning
-from dragonscale.training.search.legal import own_ranks, unrunnable
+from dragonscale.training.search.data_ranks import own_ranks
+from dragonscale.training.search.legal import unrunnable
 
 _FLOATS = {
     "learning_rate": 1e3,

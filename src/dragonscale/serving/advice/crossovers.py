@@ -173,7 +173,7 @@ def crossings(deployment: Deployment, step: Iteration, variable: str, phase: str
 def find_limits(deployment: Deployment, batch: float, context: float, prompt: float = 2048) -> Iterator[ServingLimit]:
     """The limits of a deployment whose decode steps have `batch` sequences of `context` tokens, the critical batch
     first, each solved when it is taken."""
-    even = replace(deployment, engine=adjust(deployment.engine, experts={"routing": "balanced"}))
+    even = replace(deployment, launched_engine=adjust(deployment.engine, experts={"routing": "balanced"}))
     axis = "expert" if even.axis_sizes.get("expert", 1) > 1 else "tensor"
     ranks = even.axis_sizes.get("data", 1)
     decoding = SolvedIteration(even, decode(batch, context - 1))

@@ -1,4 +1,4 @@
-"""`--engine auto`: the engine that people run on a chip for that kind of model, as the table `auto.toml` has it.
+"""`--engine auto`: the engine that people use on a chip for a kind of model, from the table `auto.toml`.
 
 >>> from dragonscale.physics.hardware import load_chip
 >>> from dragonscale.models import load_model
@@ -23,17 +23,17 @@ from dragonscale.training.plan.legality import UsualChoice
 
 AUTO = "auto"
 NODE = 8
-"""GPUs of a server: what a model is tried on before it is spread over several."""
+"""GPUs of a server; a model is spread over several only if one does not hold it."""
 PLAIN = 16
 """GPUs of a copy up to which an engine's plain form is tried beside wide expert parallelism: two servers, by TP and
 pipeline or by DP and EP (vLLM recipes, moonshotai/Kimi-K2.md: "either"; DeepSeek-V3 README, section 6: SGLang's TP over
 two)."""
-FREE = 0.7
-"""The part of a server's memory that weights may take; the rest is for the cache."""
+MAX_WEIGHTS_SHARE = 0.7
+"""The fraction of a server's memory that weights may take; the rest is for the cache."""
 
 
 class EngineChoice(UsualChoice, frozen=True, kw_only=True):
-    """An engine, and the models and chips that it is the usual one for."""
+    """A row of `auto.toml`: an engine, and the models and chips that it is the usual one for."""
 
     engine: str
     models: tuple[str, ...] = ()
@@ -44,42 +44,46 @@ class EngineChoice(UsualChoice, frozen=True, kw_only=True):
 
     @property
     def sentence(self) -> str:
-        """What was chosen and why, for a reader."""
+        """The engine and the reason for it, for a reader."""
         return f"{self.engine}: {self.why}"
 
 
 @functools.cache
 def engine_choices() -> tuple[EngineChoice, ...]:
-    """The table, first match first."""
+    """The rows of `auto.toml`; the first that matches wins."""
     return msgspec.convert(shipped_table("serving.engine", "auto.toml")["choices"], tuple[EngineChoice, ...])
 
 
 def auto_choice(
     chip: Chip, model: Transformer, chips: int | None = None, plan: ServingPlan | None = None
 ) -> EngineChoice:
-    """What people run there, with the reason: for a copy of the model on so many chips, or on as many as it needs.
-    Engines of wide expert parallelism are taken for no other plan."""
+    """The usual engine, with the reason, for a copy of the model on so many chips, or on as many as it needs."""
     if plan is not None and not plan.is_wide:
+        # engines for wide expert parallelism run no other plan: choose as for a single server
         chips = min(chips or plan.chips, NODE)
     sections = model.program().sections
     experts = max((section.dims.get("e", 0) for section in sections), default=0)
     several, latent = _several_nodes(chip, model, chips), has_latent_cache(model)
-    for one in engine_choices():
-        named = not one.models or any(part in model.name.lower() for part in one.models)
-        has = one.without and chip.format(one.without) == "native"
-        fits = one.latent in (None, latent) and one.several_nodes in (None, several) and experts >= one.least_experts
-        if named and fits and not has and one.suits(chip) and runs_on(one.engine, chip):
-            return one
+    for choice in engine_choices():
+        named = not choice.models or any(part in model.name.lower() for part in choice.models)
+        excluded = choice.without and chip.format(choice.without) == "native"
+        fits = (
+            choice.latent in (None, latent)
+            and choice.several_nodes in (None, several)
+            and experts >= choice.least_experts
+        )
+        if named and fits and not excluded and choice.suits(chip) and runs_on(choice.engine, chip):
+            return choice
     raise AssertionError("the last row of auto.toml has no conditions")
 
 
 def _several_nodes(chip: Chip, model: Transformer, chips: int | None) -> bool:
-    """Whether one copy of the model goes beyond a server of eight; on racks that one switch joins it may from the
-    start."""
+    """Whether one copy of the model needs more than a server of eight; a rack under one switch counts as several."""
     if isinstance(chip.network, Torus):
         return False
     if chips is not None:
         return chips > NODE
     rack = chip.network.levels[0].degree > NODE
+    # Large models are served in 8 bits or fewer, even if the checkpoint is wider.
     stored = min(dtype_bytes(model.weight_dtypes.get("experts", "fp8")), 1.0)
-    return rack or count_parameters(model).total * stored > FREE * NODE * chip.visible
+    return rack or count_parameters(model).total * stored > MAX_WEIGHTS_SHARE * NODE * chip.visible

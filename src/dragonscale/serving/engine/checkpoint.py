@@ -1,5 +1,5 @@
-"""The formats to serve a checkpoint in: its own as far as engine and chip have it, and narrower ones where they are
-asked for.
+"""The number formats to serve a checkpoint in: its own as far as engine and chip support them, and narrower ones on
+request.
 
 >>> from dragonscale.physics.hardware import load_chip
 >>> from dragonscale.models import load_model
@@ -7,7 +7,7 @@ asked for.
 mxfp4/mxfp8, cache bf16
 >>> print(own_formats("vllm", load_chip("h100"), load_model("gpt-oss-120b")))
 mxfp4/bf16, cache bf16
->>> [str(one) for one in narrower_formats("vllm-tpu", load_chip("v6e"), load_model("llama3-70b"), "int8")]
+>>> [str(formats) for formats in narrower_formats("vllm-tpu", load_chip("v6e"), load_model("llama3-70b"), "int8")]
 ['int8/int8, cache fp8']
 """
 
@@ -23,8 +23,8 @@ from dragonscale.serving.engine.formats import Formats
 from dragonscale.serving.engine.legality import WIDE, architecture, caches, pairs, rules, tried
 from dragonscale.serving.engine.plan import ServingPlan
 
-_BULK = ("experts", "mlp", "shared", "linear", "mamba", "attention")
-"""Where most of the weights are, first of all."""
+# Parts of a model by the share of the weights that they usually hold, largest first.
+_LARGEST_PARTS = ("experts", "mlp", "shared", "linear", "mamba", "attention")
 
 
 def bits(dtype: str) -> int:
@@ -37,71 +37,82 @@ def bits(dtype: str) -> int:
 
 
 def stored_in(model: Transformer) -> str:
-    """The dtype of most of a checkpoint's weights."""
-    found = next((model.weight_dtypes[part] for part in _BULK if part in model.weight_dtypes), model.dtype)
-    return found if bits(found) <= 16 else "bf16"
+    """The dtype of most of a checkpoint's weights; fp32 checkpoints are served as bf16."""
+    dtypes = model.weight_dtypes
+    dtype = next((dtypes[part] for part in _LARGEST_PARTS if part in dtypes), model.dtype)
+    return dtype if bits(dtype) <= 16 else "bf16"
 
 
 def wide_format(engine: str, chip: Chip, model: Transformer) -> str:
-    """The 16-bit format: the checkpoint's where the engine has it there, or the other."""
-    has = {compute for _, compute in pairs(engine, chip)} & {*WIDE}
-    own = "fp16" if model.dtype == "fp16" else "bf16"
-    return own if own in has or not has else next(iter(has))
+    """The 16-bit format to serve in: the checkpoint's if the engine has it on the chip, else the other one."""
+    supported = {compute for _, compute in pairs(engine, chip)} & {*WIDE}
+    native = "fp16" if model.dtype == "fp16" else "bf16"
+    if native in supported or not supported:
+        return native
+    return next(iter(supported))
 
 
 def fp8_products(chip: Chip, model: Transformer) -> str:
-    """What fp8 weights are multiplied in: by the scales of a checkpoint that is stored so, a scale for a tensor, a
-    channel or a block. Of one that is not, MoE models are published with blocks (DeepSeek, Qwen, MiniMax), and it is
-    for those that Hopper has good kernels."""
+    """The matmul format of fp8 weights: `fp8_block` if scales are per block of weights, else `fp8` (per tensor or
+    channel)."""
+    # A checkpoint that is not stored in fp8 yet: MoE models are published with block scales (DeepSeek, Qwen, MiniMax).
     moe = any("e" in section.dims for section in model.program().sections)
     blocks = model.quantization.block or (moe and stored_in(model) != "fp8")
+    # Only Hopper has good kernels for blocks.
     return "fp8_block" if blocks and architecture(chip) == "hopper" else "fp8"
 
 
 def _candidates(weights: str, wide: str, chip: Chip, model: Transformer) -> Iterable[tuple[str, str]]:
-    """Ways to multiply weights of a format, best first."""
-    said = model.quantization.activations if stored_in(model) == weights else ""
-    if said == "bf16":
+    """Pairs (weights, matmul format) for weights of a format, best first."""
+    is_stored = stored_in(model) == weights
+    activations = model.quantization.activations if is_stored else ""
+    if activations == "bf16":
         return ((weights, wide),)
     if weights == "fp8":
         return (("fp8", fp8_products(chip, model)), ("fp8", "fp8"), ("fp8", wide))
     if weights == "int8":
-        plain = stored_in(model) == "int8" and model.quantization.activations != "int8"
-        both = (("int8", "int8"), ("int8", wide))
-        return both[::-1] if plain else both
-    if weights == "mxfp4" and not said:
-        # What is stored in MXFP4 has wide activations; who quantises to it means both.
-        native = ("mxfp4", "mxfp4")
-        return (("mxfp4", "mxfp8"), ("mxfp4", wide)) if stored_in(model) == "mxfp4" else (native, ("mxfp4", wide))
-    return ((weights, said or weights), (weights, wide))
+        if is_stored and activations != "int8":  # a weight-only checkpoint
+            return (("int8", wide), ("int8", "int8"))
+        return (("int8", "int8"), ("int8", wide))
+    if weights == "mxfp4" and not activations:
+        # Checkpoints stored in MXFP4 have wide activations; those who quantise to it mean activations too.
+        first = ("mxfp4", "mxfp8") if is_stored else ("mxfp4", "mxfp4")
+        return (first, ("mxfp4", wide))
+    return ((weights, activations or weights), (weights, wide))
 
 
 def _legal(engine: str, chip: Chip, model: Transformer, weights: str, compute: str) -> bool:
-    here = pairs(engine, chip)
+    supported = pairs(engine, chip)
     if weights == compute == "fp8" and model.quantization.block and stored_in(model) == "fp8":
-        return ("fp8", "fp8_block") in here  # by whatever kernels
-    return (weights, compute) in here
+        # the checkpoint's scales are per block, so only kernels for blocks can read it
+        return ("fp8", "fp8_block") in supported
+    return (weights, compute) in supported
 
 
 def multiplied_in(engine: str, chip: Chip, model: Transformer, weights: str) -> tuple[str, str] | None:
-    """Weights of a format with what an engine multiplies them in on a chip; None where it has no kernels for them."""
-    wide = wide_format(engine, chip, model)
-    # Kernels for narrow weights take either 16-bit format; they are listed under one.
-    ways = (way for each in (wide, *WIDE) for way in _candidates(weights, each, chip, model))
-    return next((pair for pair in ways if _legal(engine, chip, model, *pair)), None)
+    """The pair (weights, matmul format) that an engine uses for weights of a format; None without such kernels."""
+    # Kernels for narrow weights take either 16-bit format; the table lists them under one of the two.
+    for wide in (wide_format(engine, chip, model), *WIDE):
+        for pair in _candidates(weights, wide, chip, model):
+            if _legal(engine, chip, model, *pair):
+                return pair
+    return None
 
 
 def own_formats(engine: str, chip: Chip, model: Transformer) -> Formats | None:
-    """The checkpoint's own formats as an engine runs them on a chip; None where it cannot. One that engines widen when
-    they load a checkpoint comes out in 16 bits."""
+    """The checkpoint's own formats as an engine runs them on a chip; None if it cannot.
+
+    A format that the engine widens when it loads the checkpoint is returned as 16 bits.
+    """
     wide, stored = wide_format(engine, chip, model), stored_in(model)
-    has_wide = (wide, wide) in pairs(engine, chip)
-    plain = Formats(wide, wide, _cache(engine, chip, model, wide, wide)) if has_wide else None
+    unquantised = None
+    if (wide, wide) in pairs(engine, chip):
+        unquantised = Formats(wide, wide, _cache(engine, chip, model, wide, wide))
     if stored in WIDE:
-        return plain
+        return unquantised
     pair = multiplied_in(engine, chip, model, stored)
     if pair is None:
-        return plain if rules(engine).upcasts else None
+        return unquantised if rules(engine).upcasts else None
     weights, compute = pair
     attention = model.weight_dtypes.get("attention", "")
     if attention == stored:
@@ -114,40 +125,54 @@ def own_formats(engine: str, chip: Chip, model: Transformer) -> Formats | None:
 
 
 def _cache(engine: str, chip: Chip, model: Transformer, weights: str, wide: str) -> str:
-    """The KV cache's format where nobody says one: what the checkpoint asks for, what the engine's recipes take with
-    such weights, what it takes for sparse attention, or 16 bits (`auto`)."""
+    """The default format of the KV cache (`--kv-dtype auto`)."""
     row = rules(engine)
-    sparse = row.kv_sparse.get(architecture(chip), "") if "indexer" in parameters(model.program().sections) else ""
-    for asked in (model.quantization.kv, row.kv_with.get(weights, ""), sparse):
-        if asked and asked in caches(engine, chip):
-            return asked
+    sparse = ""
+    if "indexer" in parameters(model.program().sections):
+        sparse = row.kv_sparse.get(architecture(chip), "")
+    # the checkpoint's wish, then what recipes pair with such weights, then what sparse attention needs
+    for wanted in (model.quantization.kv, row.kv_with.get(weights, ""), sparse):
+        if wanted and wanted in caches(engine, chip):
+            return wanted
     return wide
 
 
 def narrower_formats(engine: str, chip: Chip, model: Transformer, quantize: str) -> list[Formats]:
-    """Formats that a checkpoint can be quantised to: the one that is named, or with `any` all that are narrower than
-    its own. The cache goes with them, in fp8 where the engine has that and the chip multiplies it."""
+    """Formats that a checkpoint can be quantised to: the one named, or with `any` all that are narrower than its own.
+
+    The cache is quantised along, to fp8 if the engine supports it and the chip multiplies it.
+    """
     stored, wide = stored_in(model), wide_format(engine, chip, model)
-    names = [name for name in tried(chip) if bits(name) < bits(stored)] if quantize == "any" else [quantize]
-    found: list[Formats] = []
+    names = [quantize]
+    if quantize == "any":
+        names = [name for name in tried(chip) if bits(name) < bits(stored)]
+    cache_dtypes = caches(engine, chip)
+    kv = wide
+    if "fp8" in cache_dtypes and chip.format("fp8") == "native":
+        kv = "fp8"
+    formats: list[Formats] = []
     for name in names:
         if name == stored:
-            own = own_formats(engine, chip, model)
-            found += [own] if own is not None and own.weights == name else []
+            native = own_formats(engine, chip, model)
+            if native is not None and native.weights == name:  # not widened at load time
+                formats.append(native)
             continue
-        pair = multiplied_in(engine, chip, model, name) if bits(name) <= bits(stored) else None
+        if bits(name) > bits(stored):
+            continue
+        pair = multiplied_in(engine, chip, model, name)
         if pair is None:
             continue
-        has = caches(engine, chip)
-        kv = "fp8" if "fp8" in has and chip.format("fp8") == "native" else wide
-        kv = "int8" if name == "int8" and "int8" in has and "fp8" not in has else kv
-        found.append(Formats(*pair, kv, quantised_attention(engine, chip, model, *pair)))
-    return found
+        has_only_int8 = "int8" in cache_dtypes and "fp8" not in cache_dtypes
+        cache = "int8" if name == "int8" and has_only_int8 else kv
+        formats.append(Formats(*pair, cache, quantised_attention(engine, chip, model, *pair)))
+    return formats
 
 
 def quantised_attention(engine: str, chip: Chip, model: Transformer, weights: str, compute: str) -> str:
-    """The format of the attention's own weights in a checkpoint that is quantised to a format, as those that are
-    published have it; empty where it is that of the others. Where that is not known, it is kept wider than 4 bits."""
+    """The format of the attention's own weights in a checkpoint quantised to 4 bits; empty if it is that of the rest.
+
+    It follows published checkpoints of that kind; for unpublished kinds attention stays wider than 4 bits.
+    """
     if compute not in ("nvfp4", "mxfp4"):
         return ""
     published = published_attention(weights, has_latent_cache(model))
@@ -166,8 +191,9 @@ def has_latent_cache(model: Transformer) -> bool:
 
 def legal_formats(engine: str, chip: Chip, model: Transformer) -> list[Formats]:
     """The formats of a model under an engine on a chip: the checkpoint's own first, then narrower ones."""
-    own = own_formats(engine, chip, model)
-    return [*([] if own is None else [own]), *narrower_formats(engine, chip, model, "any")]
+    narrower = narrower_formats(engine, chip, model, "any")
+    native = own_formats(engine, chip, model)
+    return narrower if native is None else [native, *narrower]
 
 
 def is_quantized(weights: str, model: Transformer) -> bool:
@@ -178,8 +204,8 @@ def is_quantized(weights: str, model: Transformer) -> bool:
 def plan_text(plan: ServingPlan, model: Transformer) -> str:
     """The plan as text that reads back as the same plan for this model.
 
-    Readers take the checkpoint's own formats where a plan names none, and `str` leaves bf16 out, so bf16 is named
-    beside a checkpoint that is stored in something else.
+    A plan without formats means the checkpoint's own, and `str` omits bf16. So bf16 is written out for a checkpoint
+    that is stored in something else.
 
     >>> from dragonscale.models import load_model
     >>> plan = ServingPlan(tensor=8, expert=8)
@@ -195,8 +221,7 @@ def plan_text(plan: ServingPlan, model: Transformer) -> str:
 
 
 def told(formats: Formats, model: Transformer) -> str:
-    """What was made of a checkpoint's format, where it is not simply kept, to be said of some chips;
-    empty otherwise."""
+    """A phrase about how the checkpoint's format is changed for serving; empty if it is simply kept."""
     stored = stored_in(model)
     if stored in WIDE:
         same = formats.weights in ("bf16", model.dtype)

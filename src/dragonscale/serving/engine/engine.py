@@ -1,15 +1,12 @@
-"""What a serving engine does around the kernels: how it schedules, what it fuses, what its host costs, what it
-reserves.
+"""A serving engine: how it schedules, which kernels it fuses, what its host costs, how much memory it reserves.
 
-These few constants are the part of an expectation that is not measured on kernels. There is one set for each engine,
-declared with its reasons in `engines.toml`, and the same for every model, chip and row of measurements. They come in
-groups (`engine_settings.py`); what an engine takes by itself on a chip is in `launch.py`.
+These constants are the part of an expectation that no kernel measurement gives. `engines.toml` declares one set for
+each engine, with reasons, for every model, chip and measured row alike. They come in groups (`engine_settings.py`);
+`launch.py` has the defaults that an engine chooses on a chip.
 
-Captured graphs: a decode batch is filled up to the next size that was captured, and beyond the largest there is
-none.
-
-Sizes are pairs (up to, multiples of): vLLM's 1, 2, 4, 8, 16, 24 … 256, 272 … 512 are (2, 1), (4, 2), (8, 4), (256, 8),
-(512, 16).
+Captured graphs (CUDA graphs): a decode batch is padded to the next size that was captured; beyond the largest one,
+kernels are launched one by one. Sizes are pairs (up to, multiples of): vLLM's 1, 2, 4, 8, 16, 24 … 256, 272 … 512 are
+(2, 1), (4, 2), (8, 4), (256, 8), (512, 16).
 
 >>> vllm = ((2, 1), (4, 2), (8, 4), (256, 8), (512, 16))
 >>> [float(filled(batch, vllm)) for batch in (1, 3, 5, 9, 256, 257, 600)]
@@ -49,20 +46,22 @@ from dragonscale.tables import file_version
 
 
 class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An engine's constants by group; `why` says where they come from, `base` which engine it starts from, `launch`
-    what it takes by default on a chip, `layouts` how it stores experts there, `measured` on which chips they were
-    settled on whole steps, and how far off it was on others, `tpu` settings that differ on TPUs
-    (`kernels.joined=false`)."""
+    """An engine's constants by group.
+
+    `why` gives their origin and `base` the engine that they start from. `launch` holds the defaults on a chip,
+    `layouts` how experts are stored there, and `tpu` the settings that differ on TPUs (`kernels.joined=false`).
+    `measured` lists the chips on which the constants were fitted to whole steps, and the error on others.
+    """
 
     name: str = "generic"
     why: str = ""
     base: str = ""
     title: str = ""
-    """What people call it."""
+    """Its usual spelling."""
     release: str = ""
     """The releases that its constants describe."""
     defaults_release: str = ""
-    """The release whose defaults `launch` has, where that is another."""
+    """The release of the defaults in `launch`, if it is another."""
     kernels: EngineKernels = EngineKernels()
     collectives: EngineCollectives = EngineCollectives()
     experts: EngineExperts = EngineExperts()
@@ -71,10 +70,9 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     program: EngineProgram = EngineProgram()
     scheduling: EngineScheduling = EngineScheduling()
     length_flag: str = ""
-    """What its longest request is called in a launch; without it the model's own length is taken. Empty of an engine
-    that takes another."""
+    """The launch flag for the longest request; an engine that has none takes the model's context length."""
     checks_length: bool = False
-    """Whether it refuses to start where its cache does not hold one request of that length."""
+    """Whether it refuses to start if its cache does not hold one request of that length."""
     launch: tuple[LaunchRow, ...] = ()
     layouts: tuple[ExpertLayout, ...] = ()
     measured: tuple[MeasuredOn, ...] = ()
@@ -82,7 +80,7 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def described_release(self) -> str:
-        """The release that an answer describes, in words; empty for an engine that is none in particular.
+        """The release that an answer describes, in words; empty for an idealised engine.
 
         >>> load_engine("vllm").described_release
         'vLLM 0.10 to 0.19, launch defaults of 0.32'
@@ -98,7 +96,7 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 IDEAL = Engine(
     name="ideal", host=EngineHost(sample_bytes=0.0), memory=EngineMemory(share=1.0, reserve_bytes=0.0, page=1)
 )
-"""For bounds: nothing of the host, nothing reserved."""
+"""For bounds: the host takes no time, and all of the memory is usable."""
 
 
 def adjust(engine: Engine, **groups: Mapping[str, Any]) -> Engine:
@@ -111,7 +109,7 @@ def adjust(engine: Engine, **groups: Mapping[str, Any]) -> Engine:
 
 
 def on_kind(engine: Engine, kind: str) -> Engine:
-    """An engine's settings on a kind of chip.
+    """The engine with the settings that it has on a kind of chip.
 
     >>> on_kind(load_engine("jax-program"), "tpu").kernels.plain_flash
     False
@@ -121,12 +119,12 @@ def on_kind(engine: Engine, kind: str) -> Engine:
 
 @functools.cache
 def engines() -> dict[str, Engine]:
-    """The engines that are known, by name; one with a `base` starts from that one's constants, at any depth."""
+    """All shipped engines by name; one with a `base` starts from that engine's constants, at any depth."""
     return shipped_records("serving.engine", "engines.toml", Engine)
 
 
 def spelt_engine(text: str) -> str:
-    """An engine with its settings as files spell its name, however it is capitalized.
+    """An engine with settings, its name spelled as in the data files.
 
     >>> spelt_engine("vLLM, memory.share=0.85")
     'vllm, memory.share=0.85'
@@ -136,7 +134,7 @@ def spelt_engine(text: str) -> str:
 
 
 def substitution_notes(text: str) -> list[str]:
-    """That another engine is taken for one that is named, where that is other software.
+    """A note if a named engine is other software that we model as `generic`; otherwise nothing.
 
     >>> substitution_notes("llama.cpp")
     ['llama.cpp was never measured and has no engine here: generic, an idealised engine, is taken for it.']
@@ -160,8 +158,9 @@ def split_settings(name: str) -> tuple[str, dict[str, dict[str, Any]]]:
 
 
 def load_engine(name: str) -> Engine:
-    """An engine by name, without the defaults of any chip, and with settings of the launch if they are given: those of
-    its groups, as `validate` has them from the published scripts of each run.
+    """An engine by name or from a file, with the settings after its name but without the defaults of any chip.
+
+    `validate` passes settings from the published scripts of each run.
 
     >>> load_engine("vllm").scheduling.scheduler
     'chunked'
@@ -171,28 +170,30 @@ def load_engine(name: str) -> Engine:
     name, groups = split_settings(name)
     if name not in engines() and not is_file(name):
         raise unknown("serving engine", name, engines(), "A file of your own ends in .toml.")
-    found = _from_file(name, file_version(name)) if is_file(name) else engines()[name]
-    return adjust(found, **groups) if groups else found
+    engine = _from_file(name, file_version(name)) if is_file(name) else engines()[name]
+    return adjust(engine, **groups) if groups else engine
 
 
 @functools.lru_cache(maxsize=32)
 def _from_file(path: str, _version: tuple[int, ...] | None) -> Engine:
     engine = record_of_file(path, "engine", engines(), "serving engine")
-    on_kind(engine, "tpu")  # which tells a wrong setting
+    on_kind(engine, "tpu")  # refuses a wrong setting now, not at the first question about a TPU
     return engine
 
 
-Sizes = tuple[tuple[int, int], ...]
+GraphSizes = tuple[tuple[int, int], ...]
+"""Captured batch sizes as pairs (up to, multiples of), ascending."""
 
 
-def filled(batch: Number, sizes: Sizes) -> Number:
-    """Rows that a decode step of one rank computes."""
+def filled(batch: Number, sizes: GraphSizes) -> Number:
+    """Rows that a decode step of one rank computes: the batch, padded to the next captured size."""
     rows: Number = batch
+    # from the largest range down, so that the smallest range that holds the batch decides
     for limit, step in reversed(sizes):
         rows = where(batch <= limit, ceil_to(batch, step), rows)
     return rows
 
 
-def captured(batch: Number, sizes: Sizes) -> Any:
-    """Whether there is a graph for so many rows; without sizes there is one for all."""
+def captured(batch: Number, sizes: GraphSizes) -> Any:
+    """Whether a graph was captured for a batch of so many rows; without `sizes` there is one for every batch."""
     return batch <= sizes[-1][0] if sizes else batch >= 0

@@ -1,5 +1,6 @@
-"""The settings of a serving engine, in groups: one for each thing that an engine decides. The defaults change nothing
-of what the profiles say. Times are in seconds.
+"""The settings of a serving engine in groups, one for each thing that an engine decides.
+
+The defaults leave what the profiles say unchanged. Times are in seconds.
 """
 
 from typing import Any
@@ -8,11 +9,10 @@ import msgspec
 
 
 class EngineKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Its kernels beside those of the chip's profile."""
+    """How its kernels differ from those of the chip's profile."""
 
     library: str = ""
-    """Whose kernels it runs, where a profile of the chip was measured with those alone (`jax`); else the usual profile.
-    """
+    """The library of its kernels, if the chip has a profile measured with that library alone (`jax`)."""
     matmul: float = 1.0
     """Seconds of its matmuls over the profile's."""
     prefill_attention: float = 1.0
@@ -22,10 +22,10 @@ class EngineKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     elementwise: float = 1.0
     """Kernels of norms, activations and rotary embeddings over one each."""
     fused: bool = False
-    """Whether a GPU that decodes alone computes activations with the matmul before them, and norms of heads with the
-    writing of the cache."""
+    """Whether on a single GPU, while decoding, activations are fused into the matmul before them and per-head norms
+    into the write of the cache."""
     quantise: float = 0.0
-    """How much of the conversion of activations to block-scaled formats is a kernel of its own (0: fused)."""
+    """The fraction of converting activations to block-scaled formats that is a separate kernel (0: all fused)."""
     joined: bool = True
     """Whether matmuls that read the same tensor (queries, keys and values; gate and up) are one kernel."""
     flash: bool = True
@@ -52,8 +52,8 @@ class EngineKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gap_s: float = 0.0
     """Between two kernels inside a graph."""
     attention_overlap_s: float = 0.0
-    """How much sooner attention is done than in the profile, which was timed call by call: in a graph most of the way
-    to start a kernel hides under the one before."""
+    """Seconds by which attention beats the profile, which was timed call by call: in a graph most of a kernel's launch
+    overlaps with the kernel before it."""
     throttle: float = 1.0
     """Seconds until power slows a matmul down, over the profile's, which was timed on a chip that had rested."""
 
@@ -64,7 +64,7 @@ class EngineCollectives(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     library: str = "nccl"
     """Whose AllReduce runs inside a node."""
     slowdown: float = 1.0
-    """Seconds inside a node over the profile's; below 1 some of it hides under matmuls."""
+    """Seconds inside a node over the profile's; below 1 some of it overlaps with matmuls."""
     norms: bool = False
     """Whether the AllReduce of a decode step ends with the sum and the norm after it, in one kernel."""
 
@@ -78,11 +78,11 @@ class EngineExperts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     slowdown: float = 1.0
     """Seconds of grouped matmuls over that library's."""
     overlap_s: float = 0.0
-    """How much sooner a layer's experts are done than in the profile, which was timed call by call: in a graph the
-    starts of routing, matmuls and sums hide under the kernels before them."""
+    """Seconds by which a layer of experts beats the profile, which was timed call by call: in a graph the launches of
+    routing, matmuls and sums overlap with the kernels before them."""
     shared_beside: bool = False
-    """Whether decoding runs the shared experts on a stream of their own beside the routed ones, which hides all but
-    their bytes."""
+    """Whether decoding runs the shared experts on a second stream beside the routed ones, so that only their bytes
+    cost time."""
     routing: str | float = "random"
     """How tokens spread over experts."""
     exchange: str = "gather"
@@ -97,7 +97,7 @@ class EngineExperts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dedup: bool = False
     """Whether a prompt's token goes only once to every node (see `exchange.py`)."""
     hidden: float = 0.0
-    """The part of the exchange that runs under kernels of another half of the batch."""
+    """The fraction of the exchange that overlaps with kernels of the other half of the batch."""
     redundant: int = 0
     """Copies of experts beside the experts themselves, where they divide over the ranks (see `balance.py`)."""
     skew: float = 0.0
@@ -105,11 +105,11 @@ class EngineExperts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     balanced: bool = False
     """Whether experts are placed, and copied, by their load."""
     drift: float = 0.3
-    """What of the skew the placement does not know of: demand that changed since it was measured."""
+    """The fraction of the skew that the placement cannot know: demand that changed since it was measured."""
 
 
 class EngineHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the host costs."""
+    """What the host (CPU) costs."""
 
     graphs: bool = True
     """Whether decoding is replayed from a graph; otherwise the host issues kernels one by one, and the iteration takes
@@ -167,37 +167,36 @@ class EngineHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EngineMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What of HBM it uses."""
+    """How it divides the HBM."""
 
     share: float = 0.9
-    """The part of HBM that it uses, or of what the weights and the workspace leave free: see `share_of`."""
+    """The fraction of HBM that it uses, or of what weights and workspace leave free: see `share_of`."""
     share_of: str = "hbm"
-    """Whether `share` is a part of all (`hbm`), of what is left beside weights, workspace and reserve (`free`), or of
-    all for weights and cache alone, everything else lying in the rest and in the reserve (`static`)."""
+    """What `share` is a fraction of: all of HBM (`hbm`), what weights, workspace and reserve leave free (`free`), or
+    all of HBM but for weights and cache alone, with everything else in the rest and the reserve (`static`)."""
     reserve_bytes: float = 2e9
-    """What of that it keeps for itself: its CUDA context and communication buffers."""
+    """Reserved inside its share: CUDA context and communication buffers."""
     group_bytes: float = 0.0
-    """What it keeps in addition for collectives between chips that are linked otherwise than by PCIe."""
+    """Reserved in addition for collectives between chips with a faster link than PCIe."""
     context_bytes: float = 0.0
-    """What is gone before its share is taken, where that is one of `static`: the CUDA context. `group_bytes` are gone
-    then, too."""
+    """With `static`, the CUDA context, which is allocated before the share is taken. `group_bytes` are, too."""
     rank_bytes: float = 0.0
-    """What it keeps in addition for each chip of a replica."""
+    """Reserved in addition for each chip of a replica."""
     least_reserve_bytes: float = 0.0
-    """The least that it keeps free."""
+    """The smallest reserve."""
     workspace_tokens: int = 0
     """Tokens of the iteration that the workspace is for (0: `scheduling.max_tokens`)."""
     logit_bytes: float = 6.0
     """Bytes for each logit of the sequences of an iteration: 16 bits and the copy of 32 that is sampled from, and what
     sampling makes of it."""
     sampled_apart: bool = False
-    """Whether the workspace is that of the layers or of sampling, whichever is larger, as in a profiling run that does
-    one after the other; otherwise both together."""
+    """Whether the workspace is the larger of the layers' and of sampling's, as in a profiling run that does one after
+    the other; otherwise their sum."""
     expert_kernels: str = ""
     """The kernels of four-bit experts, by the name that the engine's `layouts` have (empty: what it takes there)."""
     expert_rows: bool = False
-    """Whether the workspace has room for the rows of all experts on one chip, of a full iteration of all data ranks
-    that gather their tokens: where they will go is not known beforehand."""
+    """Whether the workspace holds the rows of a full iteration of all data ranks on one chip, since with gathered
+    tokens any of them may be routed to its experts."""
     page: int = 16
     """Tokens to a page of the KV cache."""
     whole_windows: bool = False
@@ -208,9 +207,9 @@ class EngineMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AliveTensors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How many of each are alive at the peak of a compiled program: FFN hidden dims, a block of scores (fp32), the
-    residual stream, one layer's cache, logits (fp32). The compiler decides, so there is a set for each kind of chip
-    (`gpu`, `tpu`) and phase."""
+    """How many copies of each tensor are live at the peak of a compiled program: FFN hidden dims, a block of scores
+    (fp32), the residual stream, one layer's cache, logits (fp32). The compiler decides, so there is a set for each kind
+    of chip (`gpu`, `tpu`) and phase."""
 
     chip: str
     phase: str
@@ -225,16 +224,15 @@ class EngineProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a program of fixed shapes computes beside the model, as XLA compiles it (see `compiled.py`)."""
 
     divided: bool = False
-    """Whether a mesh axis that does not divide a dim splits nothing of it; otherwise pieces may be uneven."""
+    """Whether a mesh axis that does not divide a dim leaves it whole; otherwise shards may be uneven."""
     padded_rows: int = 1
     """Rows of matmuls on GPUs are filled up to multiples of this, for the tensor cores."""
     all_keys: bool = False
-    """Whether attention computes all the keys there is room for, and masks those that are not there."""
+    """Whether attention computes all allocated keys and masks those that are not written yet."""
     expert_capacity: float = 0.0
     """Rows that every expert has room for, over its even share (0: experts work on the rows there are)."""
     loop_s: float = 0.0
-    """What a matmul of a single row takes beside reading its weights, where that is compiled into a loop (0: it is
-    not)."""
+    """Seconds of a one-row matmul beyond reading its weights, if the compiler turns it into a loop (0: it does not)."""
     looped: float = 1.0
     """Seconds of such a loop over one row of each expert, over those of reading their weights."""
     scan_bytes: float = 0.0
@@ -249,7 +247,7 @@ class EngineProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EngineScheduling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which requests run in an iteration."""
+    """How it schedules requests into iterations."""
 
     scheduler: str = "chunked"
     """`static`, `continuous` or `chunked`."""
@@ -262,23 +260,23 @@ class EngineScheduling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reserve: str = "prompt"
     """Whether pages are taken for the `prompt` or the `whole` request at admission."""
     ahead: int = 0
-    """Iterations that are settled before the one under way ends."""
+    """Iterations that are scheduled before the current one ends."""
     poll: int = 1
     """New requests are looked for every so many iterations."""
     chunk: int = 0
     """Tokens of the smallest step that is compiled for chunks of prompts (0: of any number)."""
     page_each: bool = False
-    """Whether an admission leaves a page to each sequence that runs."""
+    """Whether admission keeps one page free for each running sequence."""
 
     @property
     def beside(self) -> bool:
-        """Whether prompts run beside decoding sequences."""
+        """Whether prompts run in the same iterations as decoding sequences."""
         return self.scheduler == "chunked" if self.mixed is None else self.mixed
 
 
 class LaunchRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Defaults that an engine takes on some chips (see `launch.py`): those of a family, with names, with so much
-    memory, with a native format."""
+    """Defaults that an engine chooses on some chips (see `launch.py`): of a family, by name, by memory, or with a
+    native format."""
 
     source: str
     family: str = ""
@@ -293,8 +291,8 @@ class LaunchRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ExpertLayout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How the kernels of an engine store experts of a format on some chips (see `expert_layout.py`): each rank's part
-    of the hidden dim and of the experts' inner dim filled up to multiples."""
+    """How an engine's kernels store experts of a format on some chips (see `expert_layout.py`): each rank's shard of
+    the hidden dim and of the experts' inner dim is padded to multiples."""
 
     kernels: str
     source: str

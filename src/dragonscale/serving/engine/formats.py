@@ -1,6 +1,6 @@
-"""Which kernels a plan's formats mean: weights stored one way and matmuls computed another."""
+"""The kernels that a plan's formats mean: weights stored in one dtype, matmuls computed in another."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dragonscale.errors import InputError
 from dragonscale.physics.kernels.dtypes import FORMATS
@@ -10,7 +10,7 @@ from dragonscale.serving.engine.plan import ServingPlan
 
 @dataclass(frozen=True)
 class Formats:
-    """Dtypes of weights, matmuls and cache, of the attention where it differs, and of activations between chips."""
+    """Dtypes of weights, matmuls and cache, of the attention if it differs, and of activations between chips."""
 
     weights: str = "bf16"
     compute: str = "bf16"
@@ -18,12 +18,23 @@ class Formats:
     attention: str = ""
     wire: str = "bf16"
 
+    @classmethod
+    def of(cls, plan: ServingPlan) -> "Formats":
+        """The formats of a plan."""
+        return cls(plan.weights, plan.compute, plan.kv, plan.attention, plan.wire)
+
+    def applied_to(self, plan: ServingPlan) -> ServingPlan:
+        """A plan in these formats."""
+        return replace(
+            plan, weights=self.weights, compute=self.compute, kv=self.kv, attention=self.attention, wire=self.wire
+        )
+
     def __str__(self) -> str:
         return f"{self.weights}/{self.compute}, cache {self.kv}"
 
 
 WIDE_PARTS = ("head", "embed", "router", "indexer", "norm", "hyper", "layer_input", "residual")
-"""Parts that stay in bf16 whatever the plan says, as checkpoints have them."""
+"""Parts that stay in bf16 whatever the plan says, as in published checkpoints."""
 ATTENTION_PARTS = ("attention", "linear", "mamba", "conv")
 
 
@@ -46,7 +57,7 @@ def product_format(weights: str, compute: str) -> str:
 
 
 def part_format(plan: ServingPlan, part: str) -> str:
-    """The format of a part's matmuls.
+    """The kernel format of a part's matmuls.
 
     >>> plan = ServingPlan(weights="mxfp4", compute="bf16", attention="bf16")
     >>> part_format(plan, "experts"), part_format(plan, "attention"), part_format(plan, "head")
@@ -60,5 +71,5 @@ def part_format(plan: ServingPlan, part: str) -> str:
 
 
 def weight_bytes(plan: ServingPlan, part: str) -> float:
-    """Bytes of a stored weight of a part, scales included."""
+    """Bytes per stored weight of a part, scales included."""
     return float(FORMATS[part_format(plan, part)].weight)

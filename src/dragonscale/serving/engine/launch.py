@@ -1,10 +1,9 @@
-"""An engine as it is launched on a chip: its constants, the defaults that it takes there, and what the launch says
-otherwise.
+"""An engine as it is launched on a chip: its constants, its defaults on that chip, and the flags of the launch.
 
-Engines choose their token budget, their sequences at once, their captured graphs and their share of the memory by the
-chip they find. `engines.toml` lists these defaults as rows with conditions and a source (`[[vllm.launch]]`): every row
-whose conditions hold is laid over those before it. `load_engine` has the constants without them, as recipes of
-published runs start from.
+Engines choose their token budget, their maximum number of sequences, their captured graphs and their fraction of the
+memory by the chip they run on. `engines.toml` lists these defaults as rows with conditions and a source
+(`[[vllm.launch]]`); every row whose conditions hold overrides those before it. `load_engine` returns the constants
+without them, as recipes of published runs start from.
 
 >>> from dragonscale.physics.hardware import load_chip
 >>> from dragonscale.models import load_model
@@ -29,16 +28,19 @@ from dragonscale.serving.engine.plan import ServingPlan
 from dragonscale.training.plan.legality import family
 
 GIB = 2.0**30
-
-
-LEAST_BUDGET = 16
-"""Tokens of an iteration: a page of the KV cache, which is the least that engines cut prompts into. vLLM refuses fewer
-than its sequences too (config/scheduler.py: max_num_batched_tokens must be no less than max_num_seqs)."""
+NO_GRAPHS = "host.graphs=false"
+"""The setting of an engine that is launched without captured graphs (`--enforce-eager`)."""
+MIN_TOKEN_BUDGET = 16
+"""Tokens of an iteration: one page of the KV cache, the smallest chunk that engines cut prompts into. vLLM also refuses
+a budget below its number of sequences (config/scheduler.py: max_num_batched_tokens must be no less than
+max_num_seqs)."""
+MAX_COUNT = 1 << 24
+"""Largest number of sequences or tokens that a launch flag accepts."""
 
 
 @dataclass(frozen=True)
 class LaunchLimits:
-    """What a launch says of an engine's limits; None leaves its default."""
+    """The limits that a launch sets; None leaves the engine's default."""
 
     max_seqs: int | None = None
     token_budget: int | None = None
@@ -47,10 +49,12 @@ class LaunchLimits:
     def __post_init__(self) -> None:
         for name in ("max_seqs", "token_budget"):
             value = getattr(self, name)
-            if value is not None and not 1 <= value <= 1 << 24:
-                raise InputError(f"--{name.replace('_', '-')} is {value}; write a whole number from 1 to {1 << 24:,}.")
-        if self.token_budget is not None and self.token_budget < LEAST_BUDGET:
-            raise InputError(f"--token-budget is {self.token_budget}; engines take {LEAST_BUDGET} tokens or more.")
+            if value is not None and not 1 <= value <= MAX_COUNT:
+                raise InputError(
+                    f"--{name.replace('_', '-')} is {value}; write a whole number from 1 to {MAX_COUNT:,}."
+                )
+        if self.token_budget is not None and self.token_budget < MIN_TOKEN_BUDGET:
+            raise InputError(f"--token-budget is {self.token_budget}; engines take {MIN_TOKEN_BUDGET} tokens or more.")
         if self.token_budget is not None and self.max_seqs is not None and self.token_budget < self.max_seqs:
             raise InputError(
                 f"--token-budget {self.token_budget} is less than --max-seqs {self.max_seqs}; every sequence that "
@@ -62,31 +66,36 @@ class LaunchLimits:
 
     @property
     def settings(self) -> dict[str, dict[str, Any]]:
-        """The same as settings of an engine's groups."""
-        scheduling = {"max_sequences": self.max_seqs, "max_tokens": self.token_budget}
-        groups = {"scheduling": scheduling, "memory": {"share": self.memory_fraction}}
-        found = {name: {key: value for key, value in own.items() if value is not None} for name, own in groups.items()}
-        return {name: own for name, own in found.items() if own}
+        """The limits that are set, as settings of an engine by group."""
+        groups: dict[str, dict[str, Any]] = {}
+        if self.max_seqs is not None:
+            groups.setdefault("scheduling", {})["max_sequences"] = self.max_seqs
+        if self.token_budget is not None:
+            groups.setdefault("scheduling", {})["max_tokens"] = self.token_budget
+        if self.memory_fraction is not None:
+            groups["memory"] = {"share": self.memory_fraction}
+        return groups
 
 
 def applies(row: LaunchRow, chip: Chip) -> bool:
-    """Whether a row of defaults is for a chip."""
+    """Whether a row of launch defaults is for a chip."""
     named = (not row.names or chip.kin in row.names) and chip.kin not in row.without
     native = not row.format or chip.format(row.format) == "native"
     return named and native and row.family in ("", family(chip)) and row.least_gib <= chip.visible / GIB < row.below_gib
 
 
 def launch_defaults(engine: Engine, chip: Chip) -> dict[str, dict[str, Any]]:
-    """The settings that an engine takes on a chip by itself."""
-    found: dict[str, Any] = {}
+    """The settings, by group, that an engine chooses on a chip when the launch sets none."""
+    defaults: dict[str, Any] = {}
     for row in engine.launch:
         if applies(row, chip):
-            found = merge_groups(found, {"memory": row.memory, "scheduling": row.scheduling, "host": row.host})
-    return found
+            # a later row overrides an earlier one
+            defaults = merge_groups(defaults, {"memory": row.memory, "scheduling": row.scheduling, "host": row.host})
+    return defaults
 
 
-STATED = {"reserve_bytes": 0.0, "rank_bytes": 0.0, "least_reserve_bytes": 0.0}
-"""Where the fraction for weights and cache is stated, it is not found from what has to stay free."""
+STATIC_FRACTION = {"reserve_bytes": 0.0, "rank_bytes": 0.0, "least_reserve_bytes": 0.0}
+"""With an explicit fraction for weights and cache, the engine no longer derives it from what has to stay free."""
 
 
 def engine_on(
@@ -97,14 +106,19 @@ def engine_on(
     chips: int | None = None,
     plan: ServingPlan | None = None,
 ) -> Engine:
-    """An engine by name (or `auto`: what people run for that model there) as it is launched on a chip: its constants,
-    its defaults there, settings in the name, then limits. `chips` are those of one copy of the model and `plan` its
-    plan, where they are known."""
-    first, said = split_settings(name)
-    engine = load_engine(auto_choice(chip, model, chips, plan).engine if first == AUTO else first)
-    groups = merge_groups(launch_defaults(engine, chip), said)
-    asked = limits.settings if limits is not None else {}
-    if "memory" in asked and groups.get("memory", {}).get("share_of", engine.memory.share_of) == "static":
-        asked["memory"] = STATED | asked["memory"]
-    groups = merge_groups(groups, asked)
+    """An engine as it is launched on a chip.
+
+    `name` is an engine's, or `auto` for the one that people use for such a model there, with settings after commas.
+    Later ones override earlier ones: constants, defaults on the chip, settings in the name, `limits`. `chips` are those
+    of one copy of the model and `plan` its plan, where they are known.
+    """
+    first, settings = split_settings(name)
+    if first == AUTO:
+        first = auto_choice(chip, model, chips, plan).engine
+    engine = load_engine(first)
+    groups = merge_groups(launch_defaults(engine, chip), settings)
+    flags = limits.settings if limits is not None else {}
+    if "memory" in flags and groups.get("memory", {}).get("share_of", engine.memory.share_of) == "static":
+        flags["memory"] = STATIC_FRACTION | flags["memory"]
+    groups = merge_groups(groups, flags)
     return adjust(engine, **groups) if groups else engine

@@ -1,4 +1,4 @@
-"""The table of what each serving engine runs: on which chips, in which formats, over which widths (`legality.toml`).
+"""Which chips, formats and parallelism each serving engine supports: the table `legality.toml`.
 
 >>> from dragonscale.physics.hardware import load_chip
 >>> runs_on("trtllm", load_chip("h100")), runs_on("trtllm", load_chip("mi300x")), runs_on("vllm", load_chip("v100"))
@@ -17,14 +17,14 @@ from dragonscale.physics.hardware import Chip
 from dragonscale.plan.settings import merge_groups, shipped_table
 from dragonscale.serving.engine.engine import engines
 
-_OTHER = ("quantize", "quality")
-"""Tables of the file that are no engine."""
+_NOT_ENGINES = ("quantize", "quality")
+"""Tables of the file that are about formats."""
 NVIDIA = ("volta", "turing", "ampere", "ada", "hopper", "blackwell")
 WIDE = ("bf16", "fp16")
 
 
 class EngineLegality(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What an engine takes: formats by architecture, and how it may split a model."""
+    """What an engine supports: formats by architecture, and how it may split a model."""
 
     name: str
     why: str
@@ -77,31 +77,32 @@ def _tables() -> dict[str, dict[str, Any]]:
 
 
 def has_row(engine: str) -> bool:
-    """Whether the table has a row for an engine, its own or that of the engine that it is based on."""
-    if engine in _tables() and engine not in _OTHER:
+    """Whether the table has a row for an engine or for the engine that it is based on."""
+    if engine in _tables() and engine not in _NOT_ENGINES:
         return True
     return engine in engines() and bool(engines()[engine].base) and has_row(engines()[engine].base)
 
 
-def _row(name: str, seen: tuple[str, ...] = ()) -> dict[str, Any]:
-    if name in seen:
+def _row(name: str, chain: tuple[str, ...] = ()) -> dict[str, Any]:
+    """An engine's table merged over the one that it is `like`; `chain` are the engines that led here."""
+    if name in chain:
         raise InputError(f"The engine {name!r} starts from itself in what it can run.")
     if name not in _tables():
         base = engines()[name].base if name in engines() else ""
-        return _row(base or "generic", (*seen, name))
+        return _row(base or "generic", (*chain, name))
     table = dict(_tables()[name])
     like = table.pop("like", "")
-    return merge_groups(_row(like, (*seen, name)), table) if like else table
+    return merge_groups(_row(like, (*chain, name)), table) if like else table
 
 
 @functools.cache
 def rules(engine: str) -> EngineLegality:
-    """The row of an engine; one without any has that of its base, or of `generic`."""
+    """What an engine supports; one without a row has that of its base, or of `generic`."""
     return msgspec.convert(_row(engine) | {"name": engine}, EngineLegality)
 
 
 def architecture(chip: Chip) -> str:
-    """The architecture of a chip: what its file says, or else the one whose formats it has.
+    """The architecture of a chip: the one in its file, or else the one that its native formats tell.
 
     >>> from dragonscale.physics.hardware import load_chip
     >>> architecture(load_chip("gb200")), architecture(load_chip("v6e"))
@@ -110,13 +111,18 @@ def architecture(chip: Chip) -> str:
     if chip.architecture:
         return chip.architecture
     if chip.kind == "gpu":
-        has = ((chip.format("nvfp4"), "blackwell"), (chip.format("fp8"), "hopper"), (chip.format("bf16"), "ampere"))
-        return next((name for held, name in has if held == "native"), "volta")
-    return "tpu7x" if chip.kind == "tpu" and chip.format("fp8") == "native" else "tpu-v5e" if chip.kind == "tpu" else ""
+        # each generation of NVIDIA added a narrower tensor-core format
+        for dtype, name in (("nvfp4", "blackwell"), ("fp8", "hopper"), ("bf16", "ampere")):
+            if chip.format(dtype) == "native":
+                return name
+        return "volta"
+    if chip.kind != "tpu":
+        return ""
+    return "tpu7x" if chip.format("fp8") == "native" else "tpu-v5e"
 
 
 def read_pair(word: str) -> tuple[str, str]:
-    """The weights and the matmuls that a word of the table means.
+    """The formats (weights, matmuls) that an entry of the table stands for.
 
     >>> read_pair("fp8"), read_pair("fp8_block"), read_pair("int4/bf16")
     (('fp8', 'fp8'), ('fp8', 'fp8_block'), ('int4', 'bf16'))
@@ -126,7 +132,7 @@ def read_pair(word: str) -> tuple[str, str]:
 
 
 def pair_word(weights: str, compute: str) -> str:
-    """The word of the table for weights and matmuls."""
+    """The entry of the table for formats of weights and matmuls."""
     return compute if weights == compute.removesuffix("_block") else f"{weights}/{compute}"
 
 
@@ -136,22 +142,26 @@ def chip_has(chip: Chip, weights: str, compute: str) -> bool:
 
 
 @functools.cache
-def _here(engine: str, *places: str) -> tuple[tuple[str, str], ...]:
+def _pairs_of(engine: str, *keys: str) -> tuple[tuple[str, str], ...]:
+    """The format pairs under the first of some keys that an engine's table has."""
     formats = rules(engine).formats
-    return tuple(read_pair(word) for word in next((formats[place] for place in places if place in formats), ()))
+    entries = next((formats[key] for key in keys if key in formats), ())
+    return tuple(read_pair(entry) for entry in entries)
 
 
 def pairs(engine: str, chip: Chip) -> list[tuple[str, str]]:
-    """Weights and matmuls that an engine runs on a chip, the usual ones first."""
-    place = architecture(chip)
-    small = ("sm120",) if place == "blackwell" and not chip.linked else ()
-    return [pair for pair in _here(engine, *small, place, "any") if chip_has(chip, *pair)]
+    """Formats (weights, matmuls) that an engine runs on a chip, the usual ones first."""
+    kind = architecture(chip)
+    # Blackwell cards without NVLink are sm120, for which fewer kernels are built
+    card = ("sm120",) if kind == "blackwell" and not chip.linked else ()
+    return [pair for pair in _pairs_of(engine, *card, kind, "any") if chip_has(chip, *pair)]
 
 
 def caches(engine: str, chip: Chip) -> tuple[str, ...]:
-    """Formats of the KV cache that an engine has on a chip."""
-    found = rules(engine).kv
-    return tuple(one for one in found.get(architecture(chip), found.get("any", ())) if chip.format(one))
+    """Formats of the KV cache that an engine supports on a chip."""
+    by_architecture = rules(engine).kv
+    dtypes = by_architecture.get(architecture(chip), by_architecture.get("any", ()))
+    return tuple(dtype for dtype in dtypes if chip.format(dtype))
 
 
 def runs_on(engine: str, chip: Chip) -> bool:
@@ -160,13 +170,13 @@ def runs_on(engine: str, chip: Chip) -> bool:
 
 
 def current_engines(chip: Chip) -> list[str]:
-    """Today's public engines that run on a chip, of those that are known; `generic` where none does."""
-    names = [name for name in _tables() if name not in _OTHER and rules(name).current and name in engines()]
+    """Today's public engines that run on a chip; `generic` if none does."""
+    names = [name for name in _tables() if name not in _NOT_ENGINES and rules(name).current and name in engines()]
     return [name for name in names if runs_on(name, chip) and not name.endswith("-ep")] or ["generic"]
 
 
 def server_of(engine: str) -> str:
-    """The software that an engine is a form of: replicas of one pass caches to each other."""
+    """The engine's name without its mode: forms of one server can pass caches to each other."""
     return engine.removesuffix("-ep")
 
 
@@ -177,7 +187,7 @@ def tried(chip: Chip) -> tuple[str, ...]:
 
 
 def quality(dtype: str) -> str:
-    """What weights of a format cost in quality, in a sentence with its source; empty for 16 bits."""
+    """A sentence on what weights of a format cost in quality, with its source; empty for 16 bits."""
     return _tables()["quality"].get(dtype.removesuffix("_block"), "")
 
 
@@ -185,7 +195,7 @@ QUANTIZE = ("fp8", "int8", "int4", "nvfp4", "mxfp4", "any")
 
 
 def read_quantize(text: str) -> str:
-    """`--quantize`, checked."""
+    """The checked value of `--quantize`."""
     if text and text not in QUANTIZE:
         raise unknown("format for --quantize called", text, QUANTIZE)
     return text

@@ -1,9 +1,9 @@
-"""Serving plans as TOML files: what `dscale serve --save` writes, and `dscale serve --plan` and `dscale simulate` read.
+"""Serving plans as TOML files: written by `dscale serve --save`, read by `dscale serve --plan` and `dscale simulate`.
 
     model = "llama3-70b"
     slice = "h100:4"          # of one replica
     engine = "vllm"
-    batch = 64                # sequences that a replica decodes at once, at most
+    batch = 64                # most sequences that a replica decodes at once
     replicas = 2
 
     [plan]
@@ -18,9 +18,8 @@
     [targets]
     ttft = "500ms"
 
-Everything but the plan may be left out; a file without a `[plan]` table is a table of settings itself. `[launch]` has
-limits of the engine that were given, `[speculation]` what is drafted, `[prefill]` a pool of replicas that prefill
-alone.
+Everything but the plan is optional; a file without a `[plan]` table is a table of settings itself. `[launch]` has the
+engine's limits that were set, `[speculation]` what is drafted, `[prefill]` a pool of replicas that only prefill.
 """
 
 from dataclasses import dataclass, field, replace
@@ -36,18 +35,20 @@ from dragonscale.references import found, kept
 from dragonscale.serving.engine.plan import ServingPlan, given_settings, parse_serving_plan, read_setting
 from dragonscale.tables import Strict, checked, read_table
 
-WORDS = ("model", "slice", "engine")
-COUNTS = ("batch", "replicas")
+TEXT_ENTRIES = ("model", "slice", "engine")
+COUNT_ENTRIES = ("batch", "replicas")
 
 
 class SavedTraffic(Strict, frozen=True):
-    """What requests are like and how they come; 0 and empty say nothing. `ramp` is the time over which clients begin
-    where there is no rate: that of one request, so that they are spread as in a steady state. `longest` is the longest
-    request where lengths vary.
+    """What requests are like and how they arrive; 0 and empty mean unset.
 
-    Traffic of a use case names it, with its `users` where they say the rate, what a turn adds where that is not the
-    use case's own (`turn_prompt`, `turn_output`), and the `router` that the fleet was sized with; `prompt`, `output`,
-    `cached` and `rate` are then its means."""
+    `ramp` is the time over which clients start if there is no rate: that of one request, which spreads them as in a
+    steady state. `longest` is the longest request if lengths vary.
+
+    Traffic of a use case has its name, its `users` if they determine the rate, what a turn adds if that differs from
+    the use case's own (`turn_prompt`, `turn_output`), and the `router` that the fleet was sized with. `prompt`,
+    `output`, `cached` and `rate` are then its means.
+    """
 
     prompt: int = 0
     output: int = 0
@@ -63,7 +64,7 @@ class SavedTraffic(Strict, frozen=True):
 
 
 class SavedTargets(Strict, frozen=True):
-    """As flags have them: `500ms` on average, `p95:1s`."""
+    """Latency targets as flags spell them: `500ms` on average, `p95:1s`."""
 
     ttft: str = ""
     tpot: str = ""
@@ -72,19 +73,23 @@ class SavedTargets(Strict, frozen=True):
 
 
 class SavedLaunch(Strict, frozen=True):
+    """Limits of the engine that the launch sets; see `LaunchLimits`."""
+
     max_seqs: int | None = None
     token_budget: int | None = None
     memory_fraction: float | None = None
 
 
 class SavedDrafts(Strict, frozen=True):
+    """Speculative decoding: how many tokens are drafted, how often they are right, and the draft model."""
+
     drafts: int = 0
     acceptance: str = ""
     draft: str = ""
 
 
 class SavedPrefill(Strict, frozen=True):
-    """Replicas that prefill for the others; `engine` where it is another form of the engine than the others run."""
+    """Replicas that prefill for the others; `engine` if it is another form of the decoding replicas' engine."""
 
     slice: str = ""
     plan: str = ""
@@ -99,17 +104,19 @@ TABLES: dict[str, type[Any]] = {
     "speculation": SavedDrafts,
     "prefill": SavedPrefill,
 }
-ENTRIES = (*WORDS, *COUNTS, "plan", *TABLES)
+ENTRIES = (*TEXT_ENTRIES, *COUNT_ENTRIES, "plan", *TABLES)
 SERVING_ONLY = frozenset(("engine", "replicas", *TABLES))
-"""Entries that only a serving plan has."""
+"""Entries that a training plan never has."""
 
 
 @dataclass(frozen=True)
 class SavedPlan:
-    """A plan and what it was made for; empty words and counts of 0 say nothing. `whole` says that the plan names its
-    `tensor` degree; one that does not takes the whole slice for it. `named` are the settings that were written.
-    `served_length` is the longest request that another engine's launch line is for, prompt and output together (0: it
-    does not say); plan files of ours have none."""
+    """A plan and what it was made for; empty text and counts of 0 mean unset.
+
+    `whole` is whether the plan names its `tensor` degree; one that does not uses the whole slice. `named` are the
+    settings that were written. `served_length` is the longest request, prompt and output together, of an imported
+    launch line (0: not stated); our own plan files have none.
+    """
 
     plan: ServingPlan
     model: str = ""
@@ -128,7 +135,7 @@ class SavedPlan:
 
 
 def load_serving_plan(path: str) -> SavedPlan:
-    """A plan from a file."""
+    """Read a plan file."""
     table, shown = read_table(Path(path), "Plan file"), shorten(path)
     if _trains(table):
         raise InputError(
@@ -137,35 +144,40 @@ def load_serving_plan(path: str) -> SavedPlan:
         )
     settings = settings_table(table, ENTRIES, shown)
     plan = ServingPlan(**{name: read_setting(name, value) for name, value in settings.items() if value != ""})
-    words = words_in(table, WORDS, path)
-    counts = {name: _count(table.get(name, 0), name, path) for name in COUNTS}
-    own = {name: checked(table.get(name, {}), one, f"[{name}] of the plan file", path) for name, one in TABLES.items()}
-    own["speculation"] = msgspec.structs.replace(own["speculation"], draft=found(own["speculation"].draft, path))
-    own["prefill"] = msgspec.structs.replace(own["prefill"], slice=found(own["prefill"].slice, path))
-    return SavedPlan(plan, **words, **counts, **own, whole="tensor" in settings, named=frozenset(settings))
+    entries = words_in(table, TEXT_ENTRIES, path)
+    counts = {name: _count(table.get(name, 0), name, path) for name in COUNT_ENTRIES}
+    tables: dict[str, Any] = {}
+    for name, kind in TABLES.items():
+        tables[name] = checked(table.get(name, {}), kind, f"[{name}] of the plan file", path)
+    # files that the plan refers to are relative to it
+    drafts, pool = tables["speculation"], tables["prefill"]
+    tables["speculation"] = msgspec.structs.replace(drafts, draft=found(drafts.draft, path))
+    tables["prefill"] = msgspec.structs.replace(pool, slice=found(pool.slice, path))
+    return SavedPlan(plan, **entries, **counts, **tables, whole="tensor" in settings, named=frozenset(settings))
 
 
 def _trains(table: dict[str, Any]) -> bool:
-    """Whether a table is a training plan: with a batch and a sequence to train on, or sharded as only training is."""
+    """Whether a table is a training plan: it has a run to train, or degrees that only training has."""
     settings = table.get("plan", {})
     return "run" in table or (isinstance(settings, dict) and not {"fsdp", "microbatch", "zero"}.isdisjoint(settings))
 
 
 def _count(value: Any, name: str, path: str) -> int:
     what = {"batch": "sequences"}.get(name, name)
+    # a TOML boolean is an int to Python
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 10**6:
         raise InputError(f"In the plan file {shorten(path)} {name} is {shorten(value)}; write a number of {what}.")
     return value
 
 
 def is_plan_file(text: str) -> bool:
-    """Whether a path is that of a serving plan: a TOML file with a `[plan]` table (a model's own file has none)."""
+    """Whether text is the path of a plan file: a TOML file with a `[plan]` table (a model's own file has none)."""
     path = Path(text)
     return path.suffix == ".toml" and path.is_file() and "plan" in read_table(path, "File")
 
 
 def read_serving_plan(text: str) -> SavedPlan:
-    """A plan as it is written on a command line: settings, or the file that holds them."""
+    """A plan from the command line: settings, or the path of a plan file."""
     if is_plan_path(text):
         return load_serving_plan(text.strip())
     named = given_settings(text)
@@ -173,7 +185,7 @@ def read_serving_plan(text: str) -> SavedPlan:
 
 
 def save_serving_plan(saved: SavedPlan, path: str) -> None:
-    """Write a plan with what it is for."""
+    """Write a plan file."""
     check_plan_path(path)
     drafts, pool = saved.speculation, saved.prefill
     saved = replace(
@@ -187,10 +199,11 @@ def save_serving_plan(saved: SavedPlan, path: str) -> None:
 
 
 def serving_plan_text(saved: SavedPlan) -> str:
-    """The TOML of a plan with what it is for."""
-    entries = {name: getattr(saved, name) for name in (*WORDS, *COUNTS)}
+    """The TOML text of a plan file, without what is unset."""
+    entries = {name: getattr(saved, name) for name in (*TEXT_ENTRIES, *COUNT_ENTRIES)}
     tables = {"plan": {name: value for name, value in vars(saved.plan).items() if value != ""}}
     for name in TABLES:
-        own = {key: value for key, value in msgspec.to_builtins(getattr(saved, name)).items() if value}
-        tables |= {name: own} if own else {}
+        table = msgspec.to_builtins(getattr(saved, name))
+        if settings := {key: value for key, value in table.items() if value}:
+            tables[name] = settings
     return plan_text(entries, tables)

@@ -1,7 +1,7 @@
-"""What fits: weights, working memory and the cache on each chip, in bytes, tokens, pages and sequences.
+"""What fits on a chip: weights, working memory and KV cache, in bytes, tokens, pages and sequences.
 
-The ideal is what the tensors themselves weigh; the reserved is what an engine takes: whole pages, its own overhead, the
-part of the memory it leaves alone. A plan that reserves less than its ideal would be a bug.
+The ideal is the bytes of the tensors alone; the reserved is what an engine takes: whole pages, its own overhead, and
+the fraction of the memory that it leaves alone. A plan never reserves less than its ideal.
 """
 
 from dataclasses import dataclass
@@ -16,12 +16,13 @@ from dragonscale.serving.iteration.resident_memory import bytes_of, cache_lines,
 
 @dataclass(frozen=True)
 class Capacity:
-    """Bytes on the busiest chip, and the tokens of cache that one copy of the model has room for.
+    """Bytes on the fullest chip, and the tokens of KV cache that one copy of the model holds.
 
-    `per_token` is what each token of a sequence adds on one chip, averaged over sequences that `data` or `batch`
-    splits deal out; `fixed` is a sequence's state of fixed size (recurrences, full windows). While windows fill, a
-    token adds `early` to the `state` of recurrences. `tokens` counts those of all sequences together; it is below zero
-    where not even the weights fit.
+    The cache of a sequence is piecewise linear in its tokens. While sliding windows fill, a token adds `early` bytes to
+    the `state` of recurrent layers; once they are full, `per_token` bytes to `fixed` (recurrent states and full
+    windows). All are bytes on one chip, averaged over the sequences that `data` or `batch` splits deal out.
+
+    `tokens` counts those of all sequences together; it is negative if not even the weights fit.
     """
 
     hbm: float
@@ -35,21 +36,21 @@ class Capacity:
     state: Number
     page: int
     places: Number
-    """Ranks of a copy that sequences are dealt out to: one sequence takes the cache of one of them."""
+    """Ranks of a copy that sequences are dealt out to; a sequence uses the cache of one of them."""
 
     @property
     def cache(self) -> Number:
-        """Bytes of each chip that are left for the cache."""
+        """Bytes of each chip that are left for the KV cache."""
         return self.usable - self.weights - self.working - self.reserve
 
     @property
     def tokens(self) -> Number:
-        """Tokens of cache in all, of sequences without a fixed state."""
+        """Tokens of KV cache in all, for sequences without a fixed state."""
         return self.cache / maximum(self.per_token, 1e-9)
 
     @property
     def fits(self) -> Any:
-        """Whether weights and working memory leave room for anything at all."""
+        """Whether weights and working memory leave any cache at all."""
         return self.cache > 0
 
     def in_pages(self, tokens: Number) -> Number:
@@ -57,81 +58,81 @@ class Capacity:
         return ceil_to(tokens, self.page) if self.page > 1 else tokens
 
     def sequence(self, tokens: Number) -> Number:
-        """Bytes of a sequence of so many tokens on one chip: windows hold what there is until they are full."""
+        """Bytes of a sequence of so many tokens on one chip; the lesser of the lines before and after windows fill."""
         return minimum(tokens * self.early + self.state, tokens * self.per_token + self.fixed)
 
     def sequences(self, tokens: Number) -> Number:
-        """How many sequences of so many tokens fit, each rounded up to whole pages."""
+        """The number of sequences of so many tokens that fit, each rounded up to whole pages."""
         return floor(maximum(self.cache, 0.0) / self.sequence(self.in_pages(tokens)))
 
-    def largest_request(self, most: float) -> int:
-        """Tokens of the longest request that the cache holds, in whole pages: `most` where it holds that."""
-        left, places = _number(self.cache), _number(self.places)
-        if _number(self.sequence(self.in_pages(most))) * places <= left:
-            return int(most)
-        if left <= 0:
+    def largest_request(self, limit: float) -> int:
+        """Tokens of the longest request that the cache holds, in whole pages, or `limit` if it holds more."""
+        cache, places = _number(self.cache), _number(self.places)
+        if _number(self.sequence(self.in_pages(limit))) * places <= cache:
+            return int(limit)
+        if cache <= 0:
             return 0
-        # Where windows are full, a token adds `per_token`; before, `early`. A sequence takes the lesser of both lines.
-        room = left / places
-        filling = (room - _number(self.state)) / max(_number(self.early), 1e-9)
-        full = (room - _number(self.fixed)) / max(_number(self.per_token), 1e-9)
-        tokens = min(max(filling, full, 0.0), most)
+        # Invert both lines of `sequence`. It is their minimum, so the larger of the two solutions holds.
+        share = cache / places
+        filling = (share - _number(self.state)) / max(_number(self.early), 1e-9)
+        full = (share - _number(self.fixed)) / max(_number(self.per_token), 1e-9)
+        tokens = min(max(filling, full, 0.0), limit)
         return int(tokens // self.page) * self.page
 
     def printed_tokens(self, length: float) -> float:
-        """Tokens of cache as engines print them: what it has room for in requests of a length."""
+        """Tokens of cache as engines print them at startup: counted in requests of a length."""
         return _number(self.cache) / max(_number(self.sequence(length)) / length, 1e-9)
 
     def held(self, sequences: Number, tokens: Number) -> Number:
-        """Bytes in use on the busiest chip with so many sequences of so many tokens."""
+        """Bytes in use on the fullest chip with so many sequences of so many tokens."""
         return self.weights + self.working + self.reserve + sequences * self.sequence(self.in_pages(tokens))
 
 
 def cache_per_chip(deployment: Deployment, tokens: Number) -> Number:
-    """Bytes that one sequence of `tokens` keeps on one chip, averaged over the data ranks that sequences are dealt out
-    to."""
+    """Bytes of cache of one sequence on one chip, averaged over the data ranks that sequences are dealt out to."""
     return bytes_of(cache_lines(deployment, tokens))
 
 
 def capacity(deployment: Deployment) -> Capacity:
-    """The memory of one copy of the model."""
-    engine = deployment.engine
+    """The memory of one copy of the model under an engine."""
+    engine, plan = deployment.engine, deployment.plan
     hbm = deployment.chip.visible
-    far = 2.0**20
-    near = cache_per_chip(deployment, far)
-    slope = (cache_per_chip(deployment, 2 * far) - near) / far
+    # Fit the line of full windows at a length beyond every window, and that of filling ones at its origin.
+    long = 2.0**20
+    long_bytes = cache_per_chip(deployment, long)
+    per_token = (cache_per_chip(deployment, 2 * long) - long_bytes) / long
     state = cache_per_chip(deployment, 0.0)
     weights = bytes_of(weight_lines(deployment))
     working = 0.0 if engine.name == "ideal" else bytes_of(workspace_lines(deployment))
-    memory, plan = engine.memory, deployment.plan
-    kept: Number = memory.reserve_bytes
+    memory = engine.memory
+    reserve: Number = memory.reserve_bytes
     group: Number = 0.0
     if memory.group_bytes and deployment.chip.linked:
         group = where(plan.chips > 1, memory.group_bytes, 0.0)
     if memory.rank_bytes:
-        kept = maximum(kept + memory.rank_bytes * plan.chips, memory.least_reserve_bytes)
+        reserve = maximum(reserve + memory.rank_bytes * plan.chips, memory.least_reserve_bytes)
     if memory.share_of == "static":
-        # Weights and cache alone have the share of what is free after the start of the process group. The workspace
-        # lies in what is kept, or in the rest.
-        gone = memory.context_bytes + group
-        static = (hbm - gone) * (memory.share - kept / hbm)
-        kept = kept * (1 - gone / hbm)  # the fraction that it asks for is taken of what is free
-        usable = gone + static + maximum(working, kept)
-        kept = gone + maximum(kept - working, 0.0)
+        # SGLang's mem_fraction_static: weights and cache alone get the share of what is free once the process group
+        # has started. The workspace lies in the reserve, or in the rest.
+        started = memory.context_bytes + group
+        static = (hbm - started) * (memory.share - reserve / hbm)
+        reserve = reserve * (1 - started / hbm)  # the engine asks for a fraction of what is free
+        usable = started + static + maximum(working, reserve)
+        reserve = started + maximum(reserve - working, 0.0)
     elif memory.share_of == "free":
-        kept = kept + group
-        usable = hbm - (hbm - weights - working - kept) * (1 - memory.share)
+        reserve = reserve + group
+        usable = hbm - (hbm - weights - working - reserve) * (1 - memory.share)
     else:
-        kept = kept + group
+        reserve = reserve + group
         usable = hbm * memory.share
     return Capacity(
         hbm=hbm,
         usable=usable,
         weights=weights,
         working=working,
-        reserve=kept,
-        per_token=slope,
-        fixed=near - slope * far,
+        reserve=reserve,
+        per_token=per_token,
+        fixed=long_bytes - per_token * long,
         early=cache_per_chip(deployment, 1.0) - state,
         state=state,
         page=memory.page,
@@ -140,15 +141,16 @@ def capacity(deployment: Deployment) -> Capacity:
 
 
 def _places(deployment: Deployment) -> Number:
-    """The ranks that sequences are dealt out to: those that split the batch of a cached array."""
+    """The ranks that sequences are dealt out to: those that split the batch dim of a cached array."""
     for section in deployment.sections:
         for op in section.ops:
-            for array in op.inputs if op.function == "cache" else ():
-                axes = deployment.rules(prompt=False).cached(array).dim("b").axes
+            if op.function == "cache":
+                # the batch dim of every cached array is split alike
+                axes = deployment.rules(prompt=False).cached(op.inputs[0]).dim("b").axes
                 return deployment.mesh.size(*axes)
     return deployment.mesh.size("data")
 
 
 def _number(value: Number) -> float:
-    """A number, or the only one of an array."""
+    """A plain number: itself, or the first element of an array."""
     return float(numpy.ravel(value)[0])

@@ -27,22 +27,28 @@ from dragonscale.training.plan.timers import heated
 
 @dataclass(frozen=True)
 class Deployment:
-    """A model served on a slice by an engine under a plan. The plan's numbers may be arrays: many deployments at once,
-    of one structure; `spread` and the formats are the same for all."""
+    """A model served on a slice by an engine under a plan.
+
+    The plan's degrees may be arrays, (plans,): many deployments at once, with one spread and one set of formats.
+    """
 
     model: Transformer
     piece: Slice
     plan: ServingPlan
-    engine: Engine
+    launched_engine: Engine
+    """The engine as it is launched; `engine` has the settings for the kind of chip."""
     transport: str = "ib"
 
-    def __post_init__(self) -> None:
-        if self.engine.tpu and self.piece.chip.kind == "tpu":
-            object.__setattr__(self, "engine", on_kind(self.engine, "tpu"))
+    @cached_property
+    def engine(self) -> Engine:
+        """The engine with its settings on this kind of chip."""
+        if self.launched_engine.tpu and self.chip.kind == "tpu":
+            return on_kind(self.launched_engine, "tpu")
+        return self.launched_engine
 
     @property
     def chip(self) -> Chip:
-        """The kind of chip."""
+        """The chip of the slice."""
         return self.piece.chip
 
     @cached_property
@@ -52,7 +58,7 @@ class Deployment:
 
     @cached_property
     def decoding(self) -> tuple[Section, ...]:
-        """The same as single tokens do."""
+        """The model's sections as single tokens run through them, with latent attention in its absorbed form."""
         return tuple(absorbed(section) for section in self.sections)
 
     @cached_property
@@ -62,26 +68,31 @@ class Deployment:
 
     @cached_property
     def latent(self) -> int:
-        """Layers of latent attention: those that single tokens run through in another form than prompts."""
+        """The number of layers with latent attention (MLA), which decode in another form than they prefill."""
         pairs = zip(self.sections, self.decoding, strict=True)
-        return sum(section.repeat for section, single in pairs if section.ops != single.ops)
+        return sum(section.repeat for section, absorbed_form in pairs if section.ops != absorbed_form.ops)
 
     @cached_property
     def recurrent(self) -> int:
-        """Layers of linear attention."""
-        return sum(one.repeat for one in self.sections if any(op.function in ("scan", "delta") for op in one.ops))
+        """The number of layers with linear attention."""
+        return sum(
+            section.repeat for section in self.sections if any(op.function in ("scan", "delta") for op in section.ops)
+        )
 
     @cached_property
     def kv_heads(self) -> int:
-        """KV heads of the layer with the fewest that has a cache; a latent is one head."""
-        ops = [(section, op) for section in self.sections for op in section.ops if op.function == "cache"]
-        grown = [(section, array) for section, op in ops for array in op.inputs if {"s", "m"} & {*array.names}]
-        found = [section.dims["k"] if "k" in array.names else 1 for section, array in grown]
-        return min(found, default=1)
+        """KV heads of the layer with the fewest that has a cache; a latent counts as one head."""
+        heads: list[int] = []
+        for section in self.sections:
+            for op in section.ops:
+                for array in op.inputs if op.function == "cache" else ():
+                    if "s" in array.names or "m" in array.names:  # grows with the sequence
+                        heads.append(section.dims["k"] if "k" in array.names else 1)
+        return min(heads, default=1)
 
     @cached_property
     def axes(self) -> dict[str, Any]:
-        """Sizes of the mesh axes."""
+        """Sizes of the mesh axes by name."""
         return mesh_axes(self.plan, self.kv_heads)
 
     @cached_property
@@ -91,34 +102,34 @@ class Deployment:
 
     @cached_property
     def readings(self) -> dict[tuple[str, bool], Reading]:
-        """Sections that were read already, for prompts or for single tokens."""
+        """Cache of the sections that were read already, by name and for prompts or for single tokens."""
         return {}
 
     @cached_property
     def wires(self) -> Wires:
-        """The wires of each mesh axis."""
+        """The physical links of each mesh axis."""
         return lay_wires(self.axes, self.piece, SERVING)
 
     @cached_property
     def kernels(self) -> KernelProfile:
-        """The chip's efficiency profile; under an engine that keeps the chip busy, matmuls run hot sooner."""
-        own = self.engine.kernels
-        return heated(kernel_profile_for(self.chip, library=own.library), own.throttle)
+        """The chip's kernel profile; under an engine that keeps the chip busy, it throttles earlier."""
+        kernels = self.engine.kernels
+        return heated(kernel_profile_for(self.chip, library=kernels.library), kernels.throttle)
 
     @cached_property
     def network(self) -> NetworkProfile:
-        """The networks' efficiency profile, with the engine's collectives."""
+        """The network's profile, with the engine's collectives."""
         return profile_for(self.chip, self.transport, self.engine.collectives.library)
 
     @cached_property
     def exchange_network(self) -> NetworkProfile:
-        """The same for tokens on their way to experts."""
+        """The network's profile for tokens on their way to experts and back."""
         library = "deepep" if self.engine.experts.exchange == "all_to_all" else "nccl"
         return profile_for(self.chip, self.transport, library)
 
     @cached_property
     def timed(self) -> bool:
-        """Whether profiles say how long kernels take; on letters there are bounds only."""
+        """Whether profiles give seconds; for formulas there are only bounds."""
         return True
 
     @cached_property
@@ -128,37 +139,54 @@ class Deployment:
 
     @property
     def exchanges(self) -> bool:
-        """Whether tokens are sent to experts of other data ranks, and not gathered by all."""
-        how = self.engine.experts.exchange
-        if how == "dealt":
-            data, expert = (numpy.ravel(one)[0] for one in (self.plan.data, self.plan.expert))
+        """Whether tokens are sent to the experts of other data ranks (all-to-all), instead of gathered by all ranks."""
+        exchange = self.engine.experts.exchange
+        if exchange == "dealt":
+            # sent only if experts are dealt out over all data ranks
+            data, expert = (numpy.ravel(degree)[0] for degree in (self.plan.data, self.plan.expert))
             return bool(self.mixed and data > 1 and expert >= data)
-        return how == "all_to_all"
+        return exchange == "all_to_all"
 
     def bench(self, section: Section, prompt: bool, costed: dict[object, Any] | None = None) -> KernelBench:
-        """What a section's kernels run on, beside what of an iteration is `costed` already."""
-        how = "prefill" if prompt else "decode", self.exchanges, self.timed, {} if costed is None else costed
-        return KernelBench(self.kernels, self.engine, self.plan, self.mesh, section, *how)
+        """What a section's kernels run on; `costed` caches lines that sections of one iteration share."""
+        return KernelBench(
+            self.kernels,
+            self.engine,
+            self.plan,
+            self.mesh,
+            section,
+            phase="prefill" if prompt else "decode",
+            exchange=self.exchanges,
+            timed=self.timed,
+            costed={} if costed is None else costed,
+        )
 
     def rules(self, prompt: bool, section: Section | None = None) -> Rules:
-        """The layouts of prompts or of single tokens. In a compiled program's section axes split no dim that they do
-        not divide."""
-        found = serving_rules(self.plan.spread, prompt, self.exchanges)
+        """The sharding rules of prompts or of single tokens.
+
+        In a compiled program, axes split no dim of a section that they do not divide.
+        """
+        rules = serving_rules(self.plan.spread, prompt, self.exchanges)
         if section is None or not self.engine.program.divided:
-            return found
-        found = found.among(self.axis_sizes)
+            return rules
+        rules = rules.among(self.axis_sizes)
         arrays = dict.fromkeys(array for op in section.ops for array in op.arrays)
-        return replace(found, undivided=undivided(found, arrays, section.dims, self.axis_sizes))
+        return replace(rules, undivided=undivided(rules, arrays, section.dims, self.axis_sizes))
 
 
-def filling(plan: ServingPlan, piece: Slice) -> ServingPlan:
-    """The plan with as many `tensor` ways as fill the slice."""
+def shared(name: str) -> cached_property[Any]:
+    """A property of a deployment that is derived from another, its `origin`, with the same value in both."""
+    return cached_property(lambda deployment: getattr(deployment.origin, name))
+
+
+def filling(plan: ServingPlan, chips: Slice) -> ServingPlan:
+    """The plan with the `tensor` degree that fills the slice."""
     others = plan.chips // plan.tensor
-    if piece.chips % others:
+    if chips.chips % others:
         raise InputError(
-            f"The plan {plan} splits {others} ways, which does not divide the {piece.chips} chips of {piece}."
+            f"The plan {plan} splits {others} ways, which does not divide the {chips.chips} chips of {chips}."
         )
-    return replace(plan, tensor=piece.chips // others)
+    return replace(plan, tensor=chips.chips // others)
 
 
 def deploy(
@@ -168,15 +196,19 @@ def deploy(
     engine: str | Engine = "generic",
     transport: str = "ib",
 ) -> Deployment:
-    """A deployment from names: `deploy("llama3-70b", "h100:8", "tensor=8,weights=fp8,compute=fp8")`. A plan that leaves
-    `tensor` out takes the whole slice for it.
+    """A deployment from names: `deploy("llama3-70b", "h100:8", "tensor=8,weights=fp8,compute=fp8")`.
+
+    A plan without `tensor` uses the whole slice for it.
 
     >>> deploy("llama3-70b", "v5e:4x4").plan.tensor
     16
     """
-    found = load_model(model) if isinstance(model, str) else model
-    piece = parse_slice(on) if isinstance(on, str) else on
-    split = parse_serving_plan(plan) if isinstance(plan, str) else plan
-    if isinstance(plan, str) and "tensor" not in given_settings(plan):
-        split = filling(split, piece)
-    return Deployment(found, piece, split, load_engine(engine) if isinstance(engine, str) else engine, transport)
+    transformer = load_model(model) if isinstance(model, str) else model
+    chips = parse_slice(on) if isinstance(on, str) else on
+    if isinstance(engine, str):
+        engine = load_engine(engine)
+    if isinstance(plan, str):
+        text, plan = plan, parse_serving_plan(plan)
+        if "tensor" not in given_settings(text):
+            plan = filling(plan, chips)
+    return Deployment(transformer, chips, plan, engine, transport)

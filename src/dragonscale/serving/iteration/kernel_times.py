@@ -18,9 +18,11 @@ from dragonscale.serving.iteration.iteration import ServingLine
 
 @dataclass(frozen=True)
 class KernelBench:
-    """What the kernels of a section run on: a chip's profile, the engine, the plan's formats, the mesh. `exchange`
-    says that tokens are sent to experts; `timed` is False on symbols, for which no profile has seconds; `costed` has
-    what of the iteration is costed already."""
+    """What the kernels of a section run on: a chip's profile, the engine, the plan's formats, the mesh.
+
+    `exchange` is whether tokens are sent to experts (all-to-all). `timed` is False on symbols, for which no profile has
+    seconds. `costed` caches what of the iteration is costed already.
+    """
 
     profile: KernelProfile
     engine: Engine
@@ -32,23 +34,26 @@ class KernelBench:
     timed: bool = True
     costed: dict[object, Any] = field(default_factory=dict)
 
-    def once(self, make: Callable[..., Any], layout: object, sizes: Sequence[Number], *given: Any) -> Any:
-        """`make` of what is given, or what it made of an equal layout and the same sizes before: blocks of a model
-        differ in a part of themselves, and the two sums of one over its tensor ranks are alike."""
+    def once(self, make: Callable[..., Any], layout: object, sizes: Sequence[Number], *args: Any) -> Any:
+        """`make(*args)`, or its earlier result for an equal layout and the same sizes.
+
+        Blocks of a model differ in few of their kernels, and a block's two sums over tensor ranks are alike.
+        """
+        # Arrays are compared by identity. They are cached along, so that no other array gets the same id.
         key = (make, layout, *(size if isinstance(size, int | float) else id(size) for size in sizes))
         if key not in self.costed:
-            self.costed[key] = make(*given), sizes  # which live on: their ids are nobody else's
+            self.costed[key] = make(*args), sizes
         return self.costed[key][0]
 
     @property
     def attention_dtype(self) -> str:
-        """The format in which a prompt attends."""
+        """The format of prefill attention."""
         narrow = self.engine.kernels.narrow_attention and dtype_bytes(self.plan.kv) == 1
         return self.plan.kv if narrow else "bf16"
 
     @property
     def senders(self) -> Number:
-        """Ranks that send an expert rows of their own."""
+        """Ranks that each send an expert rows of their own."""
         return self.mesh.size("data") if self.exchange else 1
 
     def size(self, array: Array, sizes: dict[str, Number]) -> Number:
@@ -56,7 +61,7 @@ class KernelBench:
         return local_elements(array, sizes, self.mesh)
 
     def rows(self, count: Number) -> Number:
-        """Rows of a matmul as they are computed."""
+        """Rows that a matmul computes, padding included."""
         padded = self.engine.program.padded_rows if self.profile.chip.kind == "gpu" else 1
         return ceil_to(count, padded) if padded > 1 else count
 
@@ -72,11 +77,11 @@ class KernelBench:
         seconds: Number = 0.0,
         issued: float = 1.0,
     ) -> ServingLine:
-        """A kernel's line: never expected sooner than its bound."""
+        """A kernel's line of `moved` bytes of HBM; it is never expected sooner than its bound."""
         compute = flops / self.profile.peak(dtype) if dtype else 0.0
         memory = moved / self.profile.bandwidth
-        least = maximum(compute, memory)
-        taken = maximum(seconds, least) if self.timed else least
+        bound = maximum(compute, memory)
+        expected = maximum(seconds, bound) if self.timed else bound
         return ServingLine(
             self.section.name,
             self.phase,
@@ -87,9 +92,9 @@ class KernelBench:
             term=term,
             flops=flops,
             hbm_bytes=moved,
-            bound_s=least,
-            expected_s=taken,
-            exposed_s=taken,
+            bound_s=bound,
+            expected_s=expected,
+            exposed_s=expected,
             compute_s=compute,
             memory_s=memory,
             issued=issued,

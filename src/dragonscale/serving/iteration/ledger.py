@@ -5,7 +5,7 @@
 >>> book = iteration_ledger(deploy("llama3-8b", "h100:2", "tensor=2"), decode(64, 2000))
 >>> sorted({line.kind for line in book.lines})
 ['all_reduce', 'attention', 'elementwise', 'host', 'matmul', 'sampling']
->>> {part: round(held / 1e9, 1) for part, held in book.memory.items()}
+>>> {part: round(size / 1e9, 1) for part, size in book.memory.items()}
 {'weights': 8.0, 'KV cache': 8.5, 'workspace': 1.4, 'reserve': 2.0, 'free': 56.6, 'unused': 8.5}
 """
 
@@ -28,25 +28,27 @@ from dragonscale.serving.iteration.resident_memory import cache_lines, weight_li
 def iteration_ledger(deployment: Deployment, iteration: Iteration) -> Ledger:
     """All lines of one iteration of one plan; formulas stay formulas."""
     prompt = bool(numpy.all(iteration.decodes == 0))
-    compiled = bool(deployment.engine.program.alive)
-    held = program_lines(deployment, iteration) if compiled else _held(deployment, iteration, prompt)
-    book = iteration_cost(deployment, iteration).ledger("prefill" if prompt else "decode", held)
-    one = checked(at(book, 0), f"an iteration of {deployment.plan}")
-    return Ledger(present(one.lines, deployment.axes), one.held)
+    if deployment.engine.program.alive:  # a compiled program
+        memory = program_lines(deployment, iteration)
+    else:
+        memory = _memory_lines(deployment, iteration, prompt)
+    book = iteration_cost(deployment, iteration).ledger("prefill" if prompt else "decode", memory)
+    first = checked(at(book, 0), f"an iteration of {deployment.plan}")
+    return Ledger(present(first.lines, deployment.axes), first.held)
 
 
-def _held(deployment: Deployment, iteration: Iteration, prompt: bool) -> Iterator[HeldLine]:
-    """Weights, caches of the iteration's sequences in whole pages, workspace, what is reserved, free and unused."""
-    room = capacity(deployment)
+def _memory_lines(deployment: Deployment, iteration: Iteration, prompt: bool) -> Iterator[HeldLine]:
+    """Weights, caches of the iteration's sequences in whole pages, workspace, and what is reserved, free and unused."""
+    memory = capacity(deployment)
     batch: Any = iteration.prompts if prompt else iteration.decodes
     length: Any = iteration.tokens + iteration.past if prompt else iteration.keys + iteration.queries
     batch, length = (value.ravel()[0] if is_array(value) else value for value in (batch, length))
     yield from weight_lines(deployment)
     cache = 0.0
-    for line in cache_lines(deployment, room.in_pages(length)):
+    for line in cache_lines(deployment, memory.in_pages(length)):
         cache = cache + line.bytes * batch
         yield HeldLine(line.part, line.what, line.bytes * batch, section=line.section)
     yield from workspace_lines(deployment)
-    yield HeldLine("reserve", "reserve", room.reserve)
-    yield HeldLine("free", "free", room.cache - cache)
-    yield HeldLine("unused", "unused", room.hbm - room.usable)
+    yield HeldLine("reserve", "reserve", memory.reserve)
+    yield HeldLine("free", "free", memory.cache - cache)
+    yield HeldLine("unused", "unused", memory.hbm - memory.usable)  # beyond the engine's fraction of HBM

@@ -23,7 +23,7 @@ import numpy
 from dragonscale.plan.finite import check_terms
 from dragonscale.serving.engine.engine import Engine, adjust
 from dragonscale.serving.engine.restrictions import DECODE, PREFILL
-from dragonscale.serving.iteration.table import LATENCY, port_bandwidth
+from dragonscale.serving.iteration.cache_transfer import CACHE_LATENCY_S, port_bandwidth
 from dragonscale.serving.space.frontier import Ask, Config
 from dragonscale.serving.space.ranking import CLOSE, first_of_each
 from dragonscale.serving.space.space import slices_of
@@ -130,7 +130,7 @@ class Pools:
         part."""
         sending = port_bandwidth(self.prefill.piece.chip) * self.prefill.chips / self.prefill.plan.data
         receiving = port_bandwidth(self.decode.piece.chip) * self.decode.chips / self.decode.plan.data
-        return LATENCY + self.transfer_bytes / min(sending, receiving)
+        return CACHE_LATENCY_S + self.transfer_bytes / min(sending, receiving)
 
     @property
     def port_bytes_per_s(self) -> float:

@@ -19,16 +19,16 @@ from dragonscale.physics.hardware import Slice
 from dragonscale.physics.numbers import floor, maximum, minimum
 from dragonscale.plan.finite import check_lines, check_terms
 from dragonscale.serving.engine.engine import Engine
-from dragonscale.serving.engine.plan import ServingPlan
+from dragonscale.serving.engine.plan import DEGREES, ServingPlan
 from dragonscale.serving.engine.restrictions import BOTH, DECODE, PREFILL
 from dragonscale.serving.iteration.capacity import Capacity, capacity
 from dragonscale.serving.iteration.deployment import Deployment
 from dragonscale.serving.iteration.iteration import IterationCost
 from dragonscale.serving.space.bands import ServedKind, counted_share, is_moe
-from dragonscale.serving.space.space import DEGREES, Formats, Lot, lots
+from dragonscale.serving.space.space import Formats, Lot, lots
 from dragonscale.serving.steady.economics import usd_per_million
 from dragonscale.serving.steady.narrowing import PATIENCE_S, narrowed, unqueued
-from dragonscale.serving.steady.prompting import NO_DRAFTS, Looped, Served, decode_steps, served, served_apart
+from dragonscale.serving.steady.prompting import NO_DRAFTS, DraftLoop, Served, decode_steps, served, served_apart
 from dragonscale.serving.steady.speculation import Draft, drafting_seconds, loop_seconds, tokens_per_loop
 from dragonscale.serving.steady.steady import Steady
 from dragonscale.serving.steady.targets import LATENCIES
@@ -309,12 +309,12 @@ def _judged(
     return found
 
 
-def _looped(deployment: Deployment, draft: Draft, batch: Any, keys: float, plain: Any) -> Looped:
+def _looped(deployment: Deployment, draft: Draft, batch: Any, keys: float, plain: Any) -> DraftLoop:
     """Loops of as many drafts as bring most tokens."""
     per_token, drafts = loop_seconds(deployment, draft, batch, keys, plain)
     tokens = numpy.array([float(tokens_per_loop(draft.acceptance, int(count))) for count in drafts])
     drafting = drafts * drafting_seconds(deployment, draft, batch, keys, plain)
-    return Looped(per_token * tokens / plain, drafting / plain, drafts, tokens)
+    return DraftLoop(per_token * tokens / plain, drafting / plain, drafts, tokens)
 
 
 def _rows(value: Any, lot: Lot, places: Any) -> Any:

@@ -18,12 +18,10 @@ from dragonscale.physics.hardware import Chip, Slice, Torus
 from dragonscale.physics.hardware.slices import possible_shapes
 from dragonscale.serving.engine.formats import Formats
 from dragonscale.serving.engine.legality import EngineLegality, rules
-from dragonscale.serving.engine.plan import ServingPlan
+from dragonscale.serving.engine.plan import DEGREES, ServingPlan
 from dragonscale.serving.engine.restrictions import BOTH
 from dragonscale.serving.space.legal import Divisible, divisible, legal_widths
 
-DEGREES = ("tensor", "data", "expert", "context", "width", "pipe")
-"""The numbers of a plan."""
 LARGEST = 72
 """Chips of one copy of a model beyond which nobody looks unless asked for: a rack of 72, elsewhere 64."""
 RACK = (1, 2, 4, 8, 12, 16, 24, 32, 36, 48, 64, 72)

@@ -1,4 +1,4 @@
-"""What requests must get: so many seconds of a latency, on average or at a percentile.
+"""Latency targets: so many seconds on average or at a percentile.
 
 `500ms` and `mean:500ms` are the mean of all requests, `p95:1s` is what 95% of them get or better.
 """
@@ -9,21 +9,21 @@ from dragonscale.errors import InputError, shorten
 from dragonscale.physics.units import parse, render
 
 LATENCIES = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2e": "E2E"}
-"""Latencies that can have a target, as flags and as people write them: to the first token, per output token of a
-request, between any two tokens, and of whole requests."""
+"""Latencies that can have a target, as flags and as people write them: time to first token, time per output token of a
+request, between any two tokens, and end to end."""
 MEAN = "mean"
 STATISTICS = (MEAN, "p50", "p90", "p95", "p99")
 
 
 class LatencyTarget(NamedTuple):
-    """Seconds that a statistic of a latency is to stay within."""
+    """Seconds that a statistic of a latency must not exceed."""
 
     seconds: float
     statistic: str = MEAN
 
     @property
     def share(self) -> float | None:
-        """The part of requests that have to meet it; None where the mean does."""
+        """The fraction of requests that must meet it; None for a target of the mean."""
         return None if self.statistic == MEAN else int(self.statistic[1:]) / 100
 
     @property
@@ -32,7 +32,7 @@ class LatencyTarget(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As sentences have it; the mean goes without saying.
+        """The target in a sentence; the mean is not mentioned.
 
         >>> LatencyTarget(0.5).text, LatencyTarget(1.0, "p95").text
         ('500ms', '1s at p95')
@@ -41,20 +41,21 @@ class LatencyTarget(NamedTuple):
 
 
 def read_target(text: str, flag: str, usual: str = MEAN) -> LatencyTarget | None:
-    """A target as it is written; `usual` is the statistic of one that names none. Nothing is none.
+    """A target from text, or None if there is none; `usual` is the statistic of one that names none.
 
     >>> read_target("p95:1s", "--ttft"), read_target("30ms", "--tpot")
     (LatencyTarget(seconds=1.0, statistic='p95'), LatencyTarget(seconds=0.03, statistic='mean'))
     """
     if not text.strip():
         return None
-    words = [part.strip().lower() for part in text.split(":")]
-    statistic = words[0] if len(words) > 1 else usual
-    if words[-1] in STATISTICS or len(words) > 2 or statistic not in STATISTICS:
+    parts = [part.strip().lower() for part in text.split(":")]
+    statistic = parts[0] if len(parts) > 1 else usual
+    # a last part like p95 is a statistic without a time
+    if parts[-1] in STATISTICS or len(parts) > 2 or statistic not in STATISTICS:
         raise InputError(
             f"{flag} is {shorten(text)}; write a time for the mean (500ms), or p50, p90, p95 or p99 before it (p95:1s)."
         )
-    seconds = parse(words[-1], "s", flag)
+    seconds = parse(parts[-1], "s", flag)
     if seconds <= 0:
         raise InputError(f"{flag} is {shorten(text)}; it is more than nothing.")
     return LatencyTarget(seconds, statistic)
@@ -62,5 +63,9 @@ def read_target(text: str, flag: str, usual: str = MEAN) -> LatencyTarget | None
 
 def read_targets(question: Any, usual: str = MEAN) -> dict[str, LatencyTarget]:
     """The targets of a question by the names of their latencies."""
-    found = {name: read_target(getattr(question, name), f"--{name}", usual) for name in LATENCIES}
-    return {name: target for name, target in found.items() if target is not None}
+    targets: dict[str, LatencyTarget] = {}
+    for name in LATENCIES:
+        target = read_target(getattr(question, name), f"--{name}", usual)
+        if target is not None:
+            targets[name] = target
+    return targets

@@ -5,13 +5,14 @@ from functools import cached_property
 
 from dragonscale.physics.hardware import Slice
 from dragonscale.training.advice.budget import Budget, run_budget
-from dragonscale.training.cost.bound import StepBound, step_bound
 from dragonscale.training.cost.evaluation import Job, Verdict, first, judge_one, problems
+from dragonscale.training.cost.step_bound import StepBound, step_bound
 from dragonscale.training.plan.plan import Plan
 from dragonscale.training.plan.tuning import unplanned_run
-from dragonscale.training.search.bands import Band, InProduction, in_production, job_band
+from dragonscale.training.search.bands import Band, job_band
 from dragonscale.training.search.headroom import leaves_room
 from dragonscale.training.search.legal import illegal, unrunnable
+from dragonscale.training.search.production_runs import InProduction, in_production
 from dragonscale.training.search.space import misfits
 
 

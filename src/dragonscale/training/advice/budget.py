@@ -9,22 +9,12 @@ import math
 from dataclasses import dataclass
 
 from dragonscale.models.lora import PART
+from dragonscale.models.scaling_laws import critical_batch
 from dragonscale.models.transformer import count_parameters
 from dragonscale.training.cost.evaluation import Job
 from dragonscale.training.cost.goodput import Run, run_goodput
-from dragonscale.training.memory.memory import checkpoint_bytes
+from dragonscale.training.memory.section_memory import checkpoint_bytes
 from dragonscale.training.plan.plan import Plan
-
-CHINCHILLA = 20.0
-"""Tokens per parameter at which a fixed compute budget is spent best: Hoffmann et al. 2022, Training Compute-Optimal
-Large Language Models (arXiv:2203.15556), table 3."""
-
-LOSS = (1.69, 406.4, 0.34, 410.7, 0.28)
-"""E, A, alpha, B and beta of the loss E + A/N^alpha + B/D^beta: Hoffmann et al. 2022, equation 10."""
-
-CRITICAL = (2.1e8, 0.21)
-"""B* tokens and alpha_B of the critical batch B*/L^(1/alpha_B) at loss L: Kaplan et al. 2020, Scaling Laws for Neural
-Language Models (arXiv:2001.08361), section 5.1. Fitted on small models: read it as an order of magnitude."""
 
 
 @dataclass(frozen=True)
@@ -61,31 +51,6 @@ def planned_run(job: Job, plan: Plan, clean_s: float) -> Run:
     counts = count_parameters(job.model)
     trained = counts.by_part.get(PART, counts.total)
     return run_goodput(job.slice, clean_s, checkpoint_bytes(trained, plan, job.stack), job.run)
-
-
-def chinchilla_tokens(parameters: float) -> float:
-    """The compute-optimal number of tokens for a model.
-
-    >>> chinchilla_tokens(70e9)
-    1400000000000.0
-    """
-    return CHINCHILLA * parameters
-
-
-def expected_loss(parameters: float, tokens: float) -> float:
-    """The loss that the Chinchilla fit expects."""
-    least, a, alpha, b, beta = LOSS
-    return least + a / parameters**alpha + b / tokens**beta
-
-
-def critical_batch(parameters: float, tokens: float) -> float:
-    """Tokens of a batch beyond which more of them buy little: twice the batch no longer halves the steps needed.
-
-    >>> round(critical_batch(70e9, 15e12) / 1e6)
-    11
-    """
-    scale, exponent = CRITICAL
-    return scale / expected_loss(parameters, tokens) ** (1 / exponent)
 
 
 def batch_warning(parameters: float, tokens: float, batch: float) -> str:

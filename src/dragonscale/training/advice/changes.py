@@ -33,29 +33,31 @@ class Changed:
 
 
 def towards(job: Job, plan: Plan, better: Plan) -> list[Changed]:
-    """Every single change from a plan towards a better one that runs, fastest first; each setting once."""
-    found: list[Changed] = []
+    """Every single change from a plan towards a better one that can run, fastest first; each setting once."""
+    changes: list[Changed] = []
     for setting, changed in _steps(job, plan, better):
         verdict = judge_one(job, changed)
         runs = not problems(job, changed, verdict) and not misfits(job, changed)
         if runs and not newly_illegal(job, plan, changed):
-            seconds, held = first(verdict.seconds), first(verdict.hbm_bytes)
-            found.append(Changed(setting, getattr(plan, setting), getattr(changed, setting), changed, seconds, held))
+            seconds, hbm_bytes = first(verdict.seconds), first(verdict.hbm_bytes)
+            changes.append(Changed(setting, plan[setting], changed[setting], changed, seconds, hbm_bytes))
     fastest: dict[str, Changed] = {}
-    for one in sorted(found, key=lambda one: one.seconds):
-        fastest.setdefault(one.setting, one)
+    for change in sorted(changes, key=lambda change: change.seconds):
+        fastest.setdefault(change.setting, change)
     return list(fastest.values())
 
 
 def _steps(job: Job, plan: Plan, better: Plan) -> Iterator[tuple[str, Plan]]:
-    for setting in SPLITS:
-        if getattr(plan, setting) != getattr(better, setting):
-            yield from ((setting, one) for one in resized(job, plan, setting, getattr(better, setting)))
+    """Each setting in which the better plan differs, with the plan changed in that alone."""
+    for axis in SPLITS:
+        if plan[axis] != better[axis]:
+            for changed in resized(job, plan, axis, better[axis]):
+                yield axis, changed
     if plan.data != better.data and plan.fsdp != better.fsdp and plan.data * plan.fsdp == better.data * better.fsdp:
         yield "fsdp", replace(plan, data=better.data, fsdp=better.fsdp)
     for setting in WORDS:
-        if getattr(plan, setting) != getattr(better, setting):
-            changed = replace(plan, **{setting: getattr(better, setting)})
+        if plan[setting] != better[setting]:
+            changed = replace(plan, **{setting: better[setting]})
             if setting == "virtual":  # chunks and interleaving are one change
                 changed = replace(changed, schedule=better.schedule)
             if setting != "schedule" or plan.virtual == better.virtual:
@@ -65,11 +67,13 @@ def _steps(job: Job, plan: Plan, better: Plan) -> Iterator[tuple[str, Plan]]:
 def resized(job: Job, plan: Plan, axis: str, size: int) -> Iterator[Plan]:
     """The plan with another degree of an axis, replicas making up for it, as `data` or as `fsdp`; nothing where they
     cannot."""
-    other = plan.chips // getattr(plan, axis) // (plan.data * plan.fsdp)
-    replicas, left = divmod(job.slice.chips, other * size)
-    if left or not replicas:
+    other_axes = plan.chips // plan[axis] // (plan.data * plan.fsdp)
+    replicas, idle_chips = divmod(job.slice.chips, other_axes * size)
+    if idle_chips or not replicas:
         return
-    for data in dict.fromkeys((math.gcd(plan.data, replicas), replicas if plan.fsdp == 1 else 1)):
+    # As many whole replicas as before, or all of the replicas as before: one kind alone.
+    one_kind = replicas if plan.fsdp == 1 else 1
+    for data in dict.fromkeys((math.gcd(plan.data, replicas), one_kind)):
         changed = replace(plan, **{axis: size, "data": data, "fsdp": replicas // data})
         if job.batch % changed.replicas == 0:
             changed = replace(changed, microbatch=math.gcd(plan.microbatch, job.batch // changed.replicas))

@@ -10,57 +10,59 @@ from dataclasses import dataclass, replace
 from dragonscale.physics.hardware import Chip, Slice
 from dragonscale.training.cost.evaluation import Job, first, judge_one
 from dragonscale.training.plan.plan import Plan
-from dragonscale.training.plan.timers import IDLE, STEEP
-from dragonscale.training.search.search import Found, Progress, search, shared
+from dragonscale.training.plan.timers import IDLE_POWER, POWER_EXPONENT
+from dragonscale.training.search.search import Progress, search, shared
 from dragonscale.training.search.space import Space
 
 COMPUTE = "FLOP/s"
 RAISE = 1.1
+
+# The factors by which a number is raised when the smallest sufficient change is searched.
 STEPS = (1.1, 1.25, 1.5, 2.0, 3.0, 4.0, 8.0)
-"""By how much a number is raised when the smallest sufficient change is looked for."""
 
 
 @dataclass(frozen=True)
 class Knob:
-    """A hardware number, or several that rise together, with the words for it."""
+    """A hardware number, or several that are raised together, with its title."""
 
     title: str
     paths: tuple[str, ...]
 
 
-def knobs(piece: Slice) -> list[Knob]:
+def knobs(slice_: Slice) -> list[Knob]:
     """The numbers of a slice's chip that a designer could raise; those of wires that it does not use are left out."""
-    chip = piece.chip
+    chip = slice_.chip
     rates = tuple(path for path in chip.facts if path.startswith(("matrix.", "vector.")))
     levels = [path for path in chip.facts if path.startswith("levels.") and path.endswith(".bandwidth")]
-    above = tuple(path for path in levels if ".node." not in path)
-    found = [
+    between_nodes = tuple(path for path in levels if ".node." not in path)
+    candidates = [
         Knob(COMPUTE, rates),
         Knob("HBM bandwidth", ("memory.hbm.bandwidth",)),
         Knob("HBM capacity", ("memory.hbm.capacity",)),
         Knob("ICI bandwidth", ("ici.link",)),
-        Knob("DCN bandwidth", ("dcn.egress",) if piece.pods > 1 else ()),
+        Knob("DCN bandwidth", ("dcn.egress",) if slice_.pods > 1 else ()),
         Knob(f"{_inside_node(chip)} bandwidth", ("levels.node.bandwidth",)),
         Knob("NVLink bridge bandwidth", ("levels.node.bridge",)),
-        Knob("network bandwidth", above),
+        Knob("network bandwidth", between_nodes),
     ]
-    return [knob for knob in found if knob.paths and all(path in chip.facts for path in knob.paths)]
+    return [knob for knob in candidates if knob.paths and all(path in chip.facts for path in knob.paths)]
 
 
 def _inside_node(chip: Chip) -> str:
-    """What joins the chips of a node: an L40S has no NVLink to widen, an MI300X another name for it."""
+    """The name of the links inside a node: an L40S has no NVLink to widen, an MI300X another name for it."""
     fact = chip.facts.get("levels.node.bandwidth")
-    note = fact.note if fact is not None else ""
-    names = [name for name in ("PCIe", "Infinity Fabric") if note.startswith(name)]
-    return (names or ["NVLink" if chip.kind == "gpu" else "domain"])[0]
+    for name in ("PCIe", "Infinity Fabric"):
+        if fact is not None and fact.note.startswith(name):
+            return name
+    return "NVLink" if chip.kind == "gpu" else "domain"
 
 
 def raised(chip: Chip, knob: Knob, factor: float) -> Chip:
-    """The chip with one knob turned up. More FLOP/s come with the power that they draw, or the chip would have to slow
-    down again."""
+    """The chip with one number raised by a factor. More FLOP/s come with the power that they draw, or the chip would
+    have to slow down again."""
     better = chip.with_facts(**{path: float(chip.facts[path].value) * factor for path in knob.paths})
     if knob.title == COMPUTE and chip.power:
-        return replace(better, power=chip.power * (IDLE + (1 - IDLE) * factor**STEEP))
+        return replace(better, power=chip.power * (IDLE_POWER + (1 - IDLE_POWER) * factor**POWER_EXPONENT))
     return better
 
 
@@ -71,37 +73,42 @@ def on_chip(job: Job, chip: Chip) -> Job:
 
 @dataclass(frozen=True)
 class Change:
-    """A knob raised by a factor: the best step then, and with which plan."""
+    """A number raised by a factor: the seconds of the best step then, and its plan."""
 
     knob: Knob
     factor: float
     seconds: float
     plan: Plan
     doubled: float = 0.0
-    """The step with twice as much and the plan that was best before."""
+    """Seconds of the step with the number doubled and the plan that was best before."""
 
 
 def sensitivity(job: Job, space: Space, best: Plan, seconds: float, progress: Progress | None = None) -> list[Change]:
-    """Each knob raised by a tenth, most useful first. The old plan stays a candidate, so nothing gets slower."""
+    """Each number raised by a tenth, most useful first. The plan that was best before, which took so many `seconds`,
+    stays a candidate, so nothing gets slower."""
     changes: list[Change] = []
-    every = knobs(job.slice)
-    for done, knob in enumerate(every):
-        other = on_chip(job, raised(job.slice.chip, knob, RAISE))
-        same = first(judge_one(other, best).seconds)
-        found: Found = search(other, space, 1, shared(progress, done, len(every)), slack=0.0)
-        found_s, plan = (found.best[0].seconds, found.best[0].plan) if found.best else (seconds, best)
-        twice = first(judge_one(on_chip(job, raised(job.slice.chip, knob, 2.0)), best).seconds)
-        changes.append(Change(knob, RAISE, *((found_s, plan) if found_s < same else (same, best)), twice))
+    all_knobs = knobs(job.slice)
+    for done, knob in enumerate(all_knobs):
+        improved = on_chip(job, raised(job.slice.chip, knob, RAISE))
+        improved_s, plan = first(judge_one(improved, best).seconds), best
+        candidates = search(improved, space, 1, shared(progress, done, len(all_knobs)), slack=0.0).best
+        if candidates and candidates[0].seconds < improved_s:
+            improved_s, plan = candidates[0].seconds, candidates[0].plan
+        elif not candidates and seconds < improved_s:
+            improved_s = seconds
+        doubled = first(judge_one(on_chip(job, raised(job.slice.chip, knob, 2.0)), best).seconds)
+        changes.append(Change(knob, RAISE, improved_s, plan, doubled))
     return sorted(changes, key=lambda change: change.seconds)
 
 
 def smallest_change(job: Job, plan: Plan, enough: Callable[[Job, Plan], bool]) -> Change | None:
-    """The knob that has to be turned least until `enough` holds for the plan; None if none does within eight times."""
+    """The number that has to be raised least until `enough` holds for the plan; None if none does within eight
+    times."""
     best: Change | None = None
     for knob in knobs(job.slice):
         for factor in STEPS:
             if best is not None and factor >= best.factor:
-                break
+                break  # another number needs less
             other = on_chip(job, raised(job.slice.chip, knob, factor))
             if enough(other, plan):
                 best = Change(knob, factor, first(judge_one(other, plan).seconds), plan)
@@ -110,7 +117,7 @@ def smallest_change(job: Job, plan: Plan, enough: Callable[[Job, Plan], bool]) -
 
 
 def loss_shrinks(name: str, share: float) -> Callable[[Job, Plan], bool]:
-    """Whether a term's exposed part is at most a share of the step."""
+    """A test of a plan: whether the exposed seconds of a term are at most a share of its step."""
 
     def enough(job: Job, plan: Plan) -> bool:
         verdict = judge_one(job, plan)

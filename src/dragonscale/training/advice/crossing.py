@@ -1,4 +1,5 @@
-"""Where one choice overtakes another: the bandwidth, rate, size of memory or batch at which two plans are equally fast.
+"""Where one choice overtakes another: the bandwidth, rate, memory capacity or batch at which two plans are equally
+fast.
 
 Both plans are judged by the same formula while one number changes, and the number is found at which the ratio of their
 times passes one, by bisection up to `REACH` times more or less. On one kind of chip the number changes for both; on two
@@ -10,21 +11,21 @@ kinds, for the second alone. What does not fit into memory overtakes where it fi
 >>> from dragonscale.training.plan.plan_file import parse_plan
 >>> job = make_job(load_model("llama3-8b"), parse_slice("h100:16"), 64, 8192)
 >>> plans = parse_plan("tensor=8,fsdp=2,zero=1"), parse_plan("fsdp=16")
->>> [(one.title, one.factor < 1) for one in crossings((job, plans[0]), (job, plans[1]))]
+>>> [(row.title, row.factor < 1) for row in crossings((job, plans[0]), (job, plans[1]))]
 [('network bandwidth', True)]
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from dragonscale.training.advice.codesign import knobs, on_chip, raised
+from dragonscale.training.advice.codesign import Knob, knobs, on_chip, raised
 from dragonscale.training.cost.evaluation import Job, Verdict, first, judge_one
 from dragonscale.training.plan.plan import Plan
 
+# The factor by which a number may be changed, up or down.
 REACH = 8.0
-"""By how much a number may be changed, up or down."""
+# The ratio between the ends of a bisection at which it stops.
 CLOSE = 1.01
-"""How near to each other the ends of a bisection come."""
 CAPACITY = "HBM capacity"
 BATCH = "batch"
 
@@ -45,30 +46,37 @@ class Overtaking:
         return self.value / self.now
 
 
-def crossings(one: Choice, other: Choice) -> list[Overtaking]:
-    """Every number at which the order of two choices turns, the nearest first; what a chip must hold before a choice
-    that does not fit is one."""
-    same = one[0].slice.chip.name == other[0].slice.chip.name
-    chip, found, (mine, theirs) = other[0].slice.chip, list[Overtaking](), (judge_one(*one), judge_one(*other))
-    ahead = _pace(theirs, other[0]) < _pace(mine, one[0])
-    for knob in knobs(other[0].slice):
+def crossings(first_choice: Choice, second_choice: Choice) -> list[Overtaking]:
+    """Every number at which the order of two choices turns, the nearest first; and the memory that the second needs, if
+    it does not fit."""
+    job, plan = second_choice
+    chip = job.slice.chip
+    same_chip = first_choice[0].slice.chip.name == chip.name
+    verdict = judge_one(job, plan)
+    first_pace = _pace(judge_one(*first_choice), first_choice[0])
+    is_ahead = _pace(verdict, job) < first_pace
+    rows: list[Overtaking] = []
+    for knob in knobs(job.slice):
 
-        def leads(factor: float, knob=knob) -> bool:
-            """Whether the second is ahead with the number so many times what it is."""
-            pair = [one, other] if same else [other]
-            jobs = [on_chip(job, raised(job.slice.chip, knob, factor)) for job, _ in pair]
-            paces = [_pace(judge_one(job, plan), job) for job, (_, plan) in zip(jobs, pair, strict=True)]
-            return paces[-1] < (paces[0] if same else _pace(mine, one[0]))
+        def leads(factor: float, knob: Knob = knob) -> bool:
+            """Whether the second choice is ahead with the number multiplied by a factor."""
+            other_pace = first_pace
+            if same_chip:  # the number changes for both
+                other_pace = _raised_pace(first_choice, knob, factor)
+            return _raised_pace(second_choice, knob, factor) < other_pace
 
         fact = chip.facts[knob.paths[0]]
         if knob.title == CAPACITY:
-            held = first(theirs.hbm_bytes)
-            found += [Overtaking(CAPACITY, chip.visible, held, "bytes")] if held > chip.visible else []
-        elif (factor := _solved(leads, ahead)) is not None:
-            now = chip.peak(other[1].dtype) if fact.dimension == "FLOP/s" else float(fact.value)
-            found.append(Overtaking(knob.title, now, now * factor, fact.dimension))
-    found += _batch(one, other)
-    return sorted(found, key=lambda row: max(row.factor, 1 / row.factor))
+            needed = first(verdict.hbm_bytes)
+            if needed > chip.visible:
+                rows.append(Overtaking(CAPACITY, chip.visible, needed, "bytes"))
+        elif (factor := _turning_factor(leads, is_ahead)) is not None:
+            now = chip.peak(plan.dtype) if fact.dimension == "FLOP/s" else float(fact.value)
+            rows.append(Overtaking(knob.title, now, now * factor, fact.dimension))
+    batch = _turning_batch(first_choice, second_choice)
+    if batch is not None:
+        rows.append(batch)
+    return sorted(rows, key=lambda row: max(row.factor, 1 / row.factor))
 
 
 def _pace(verdict: Verdict, job: Job) -> float:
@@ -76,31 +84,50 @@ def _pace(verdict: Verdict, job: Job) -> float:
     return first(verdict.seconds) / job.tokens
 
 
-def _solved(leads: Callable[[float], bool], ahead: bool) -> float | None:
+def _raised_pace(choice: Choice, knob: Knob, factor: float) -> float:
+    """Seconds for a token on the choice's chip with one number raised by a factor."""
+    job = on_chip(choice[0], raised(choice[0].slice.chip, knob, factor))
+    return _pace(judge_one(job, choice[1]), job)
+
+
+def _turning_factor(leads: Callable[[float], bool], is_ahead: bool) -> float | None:
     """The factor at which the order turns; None where it does not within reach."""
-    for far in (REACH, 1 / REACH):
-        if leads(far) != ahead:
-            near = 1.0
-            while max(near, far) > CLOSE * min(near, far):
-                middle = (near * far) ** 0.5
-                near, far = (middle, far) if leads(middle) == ahead else (near, middle)
-            return (near * far) ** 0.5
+    for end in (REACH, 1 / REACH):
+        if leads(end) == is_ahead:
+            continue
+        # The order is as it is now at `same` and turned at `turned`.
+        same, turned = 1.0, end
+        while max(same, turned) > CLOSE * min(same, turned):
+            middle = (same * turned) ** 0.5
+            if leads(middle) == is_ahead:
+                same = middle
+            else:
+                turned = middle
+        return (same * turned) ** 0.5
     return None
 
 
-def _batch(one: Choice, other: Choice) -> list[Overtaking]:
+def _turning_batch(first_choice: Choice, second_choice: Choice) -> Overtaking | None:
     """The nearest batch, doubled or halved, at which the order is the other way round."""
-    batch, unit = one[0].batch, one[0].tokens / one[0].batch
-    if batch != other[0].batch:
-        return []
+    batch = first_choice[0].batch
+    if batch != second_choice[0].batch:
+        return None
 
-    def behind(size: int) -> bool | None:
-        if any(size % (plan.replicas * plan.microbatch) for _, plan in (one, other)):
-            return None
-        times = [first(judge_one(replace(job, batch=size), plan).seconds) for job, plan in (one, other)]
-        return times[1] > times[0]
+    def is_behind(size: int) -> bool | None:
+        """Whether the second is slower with a batch; None if one of the plans cannot split it."""
+        seconds = []
+        for job, plan in (first_choice, second_choice):
+            if size % (plan.replicas * plan.microbatch):
+                return None
+            seconds.append(first(judge_one(replace(job, batch=size), plan).seconds))
+        return seconds[1] > seconds[0]
 
-    now = behind(batch)
-    sizes = (size for step in (2, 4, 8, 16) for size in (batch * step, batch // step) if size and now is not None)
-    found = next((size for size in sizes if behind(size) == (not now)), None)
-    return [] if found is None else [Overtaking(BATCH, batch * unit, found * unit, "tokens")]
+    now = is_behind(batch)
+    if now is None:
+        return None
+    for step in (2, 4, 8, 16):
+        for size in (batch * step, batch // step):
+            if size and is_behind(size) == (not now):
+                tokens = first_choice[0].tokens / batch  # of a sequence
+                return Overtaking(BATCH, batch * tokens, size * tokens, "tokens")
+    return None

@@ -1,4 +1,4 @@
-"""What could make a run slower than expected: one switch of its software, or one habit of its machines, at a time.
+"""What could make a run slower than expected: one switch of its software, or one property of its machines, at a time.
 
 Each suspect is the same plan judged with one thing otherwise. Nothing here knows what happened; a suspect whose step
 comes near what was measured is a place to look first. What the run's software does by default is no suspect
@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from dragonscale.plan.settings import shipped_table
-from dragonscale.training.cost.evaluation import Job, as_numbers, first, judge_one
-from dragonscale.training.cost.step import straggling
+from dragonscale.training.cost.evaluation import Job, degrees_of, first, judge_one
+from dragonscale.training.cost.step_time import straggling
 from dragonscale.training.plan.plan import Plan
-from dragonscale.training.plan.stack import Stack, change, load_stack, on_chip
+from dragonscale.training.plan.stack import change, load_stack, on_chip
 
 UNFUSED = 2.0
 """An elementwise chain of two lines that is not fused is read and written twice as often."""
@@ -29,7 +29,7 @@ SLOW_LINK = 0.5
 
 @dataclass(frozen=True)
 class Suspect:
-    """Something that could have been otherwise, where one would see it, and the step it gives."""
+    """A possible cause, where one would see it, and the seconds of the step if it were true."""
 
     cause: str
     look: str
@@ -40,34 +40,58 @@ def suspects(job: Job, plan: Plan, measured: float) -> list[Suspect]:
     """What could explain a measured step, nearest first; things that would change the step by less than a hundredth are
     left out."""
     expected = first(judge_one(job, plan).seconds)
-    found = []
-    for cause, look, other, changed in _others(job, plan):
-        seconds = first(judge_one(other, changed).seconds)
+    result: list[Suspect] = []
+    for cause in _changes(job, plan):
+        seconds = first(judge_one(cause.job, cause.plan).seconds)
         if seconds > 1.01 * expected:
-            found.append(Suspect(cause, look, seconds))
-    return sorted(found, key=lambda one: abs(one.seconds - measured))
+            result.append(Suspect(cause.cause, cause.look, seconds))
+    return sorted(result, key=lambda suspect: abs(suspect.seconds - measured))
 
 
 def slowest_behind(job: Job, plan: Plan, expected: float, measured: float) -> float:
-    """How far the slowest machine would have to be behind the others to make the whole difference."""
+    """How far the slowest machine would have to be behind the others to explain the whole difference, as a fraction."""
     stack = on_chip(job.stack, job.slice.chip.kind)
-    return measured / (expected / first(straggling(stack, job.slice, plan, as_numbers([plan])))) - 1
+    straggle = first(straggling(stack, job.slice, plan, degrees_of([plan])))
+    return measured / (expected / straggle) - 1
 
 
-def _others(job: Job, plan: Plan) -> Iterator[tuple[str, str, Job, Plan]]:
-    """Suspects by name, where to look, and the job and plan that they are."""
-    for cause, look, stack in _stacks(job, plan):
-        yield cause, look, replace(job, stack=stack), plan
+@dataclass(frozen=True)
+class _Change:
+    """A suspect before it is judged: the job and the plan as they would be."""
+
+    cause: str
+    look: str
+    job: Job
+    plan: Plan
+
+
+def _changes(job: Job, plan: Plan) -> Iterator[_Change]:
+    """Everything that could have been different."""
+    yield from _stack_changes(job, plan)
     if plan.remat in ("none", "selective", "matmuls"):
-        yield "whole blocks recomputed after all", "the recompute flag", job, replace(plan, remat="block")
+        block = replace(plan, remat="block")
+        yield _Change("whole blocks recomputed after all", "the recompute flag", job, block)
     if plan.dtype not in ("bf16", "fp16", "fp32"):
-        yield f"matmuls in bf16, not {plan.dtype}", "profile: kernel names", job, replace(plan, dtype="bf16")
-    yield from _machines(job, plan)
+        wide = replace(plan, dtype="bf16")
+        yield _Change(f"matmuls in bf16, not {plan.dtype}", "profile: kernel names", job, wide)
+    yield from _machine_changes(job, plan)
 
 
-def _stacks(job: Job, plan: Plan) -> Iterator[tuple[str, str, Stack]]:
+def _stack_changes(job: Job, plan: Plan) -> Iterator[_Change]:
+    """Switches of the software."""
     stack = job.stack
-    hidden = {
+
+    def changed(cause: str, look: str, group: str, **switches: float) -> _Change:
+        return _Change(cause, look, replace(job, stack=change(stack, group, **switches)), plan)
+
+    def from_table(name: str, group: str, **switches: float) -> Iterator[_Change]:
+        """A row of `suspects.toml`, unless the software rules it out by default."""
+        row = shipped_table("training.advice", "suspects.toml")[name]
+        if not by_default(name, stack.name):
+            yield changed(row["cause"], row["look"], group, **switches)
+
+    # By switch of `StackOverlap`: whether the plan has the communication that it hides.
+    overlapped = {
         "weight": ("fsdp gathers and scatters not overlapped", plan.fsdp > 1 and plan.zero == 3),
         "gradient": ("the gradient reduction not overlapped", plan.data * plan.fsdp * plan.context > 1),
         "tensor": ("tensor collectives not overlapped", plan.tensor > 1),
@@ -75,26 +99,17 @@ def _stacks(job: Job, plan: Plan) -> Iterator[tuple[str, str, Stack]]:
         "expert": ("the expert all-to-all not overlapped", plan.expert > 1),
         "send": ("pipeline sends not overlapped", plan.pipe > 1),
     }
-    for switch, (cause, there) in hidden.items():
-        if there and getattr(stack.overlap, switch) > 0:
-            yield cause, "profile: streams", change(stack, "overlap", **{switch: 0.0})
-    kernels = stack.kernels
-    if kernels.flash:
-        yield from _unless_default("attention", stack, change(stack, "kernels", flash=False))
-    wide = change(stack, "kernels", elementwise_passes=UNFUSED * kernels.elementwise_passes)
-    yield from _unless_default("elementwise", stack, wide)
+    for switch, (cause, has_moves) in overlapped.items():
+        if has_moves and getattr(stack.overlap, switch) > 0:
+            yield changed(cause, "profile: streams", "overlap", **{switch: 0.0})
+    if stack.kernels.flash:
+        yield from from_table("attention", "kernels", flash=False)
+    yield from from_table("elementwise", "kernels", elementwise_passes=UNFUSED * stack.kernels.elementwise_passes)
     if stack.host.kernel_s < LAUNCH_S:
-        yield from _unless_default("launches", stack, change(stack, "host", kernel_s=LAUNCH_S))
+        yield from from_table("launches", "host", kernel_s=LAUNCH_S)
     if job.experts:
-        skewed = change(stack, "experts", skew=SKEW * stack.experts.skew)
-        yield f"skewed routing ({SKEW:g}x on the busiest expert)", "tokens by expert", skewed
-
-
-def _unless_default(name: str, stack: Stack, otherwise: Stack) -> Iterator[tuple[str, str, Stack]]:
-    """A row of `suspects.toml` with the stack that it makes, unless the stack's software rules it out by default."""
-    row = shipped_table("training.advice", "suspects.toml")[name]
-    if not by_default(name, stack.name):
-        yield row["cause"], row["look"], otherwise
+        cause = f"skewed routing ({SKEW:g}x on the busiest expert)"
+        yield changed(cause, "tokens by expert", "experts", skew=SKEW * stack.experts.skew)
 
 
 def by_default(name: str, stack: str) -> bool:
@@ -105,12 +120,14 @@ def by_default(name: str, stack: str) -> bool:
     return bool(defaults.get(stack, ""))
 
 
-def _machines(job: Job, plan: Plan) -> Iterator[tuple[str, str, Job, Plan]]:
+def _machine_changes(job: Job, plan: Plan) -> Iterator[_Change]:
+    """Slower links between nodes."""
     chip = job.slice.chip
-    levels = [path for path in chip.facts if path.startswith("levels.") and path.endswith(".bandwidth")]
-    paths = [path for path in levels if ".node." not in path]
-    paths += ["dcn.egress"] if "dcn.egress" in chip.facts and job.slice.pods > 1 else []
+    bandwidths = [path for path in chip.facts if path.startswith("levels.") and path.endswith(".bandwidth")]
+    paths = [path for path in bandwidths if ".node." not in path]
+    if "dcn.egress" in chip.facts and job.slice.pods > 1:
+        paths.append("dcn.egress")
     if job.slice.hosts > 1 and paths:
         half = chip.with_facts(**{path: float(chip.facts[path].value) * SLOW_LINK for path in paths})
         slower = replace(job, slice=replace(job.slice, chip=half))
-        yield "half the network bandwidth", "all-reduce benchmark", slower, plan
+        yield _Change("half the network bandwidth", "all-reduce benchmark", slower, plan)

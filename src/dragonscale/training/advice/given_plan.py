@@ -20,7 +20,8 @@ from dragonscale.training.cost.evaluation import Job, nearest_jobs, unusual_jobs
 from dragonscale.training.plan.legality import family, rules
 from dragonscale.training.plan.plan import Plan
 from dragonscale.training.search.allowed_space import offered, settled
-from dragonscale.training.search.legal import illegal, read_ranks
+from dragonscale.training.search.data_ranks import read_ranks
+from dragonscale.training.search.legal import illegal
 from dragonscale.training.search.search import Candidate, Found, Progress, search, space_size
 from dragonscale.training.search.space import Space
 from dragonscale.training.search.stack_search import stack_of

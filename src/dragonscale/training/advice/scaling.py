@@ -14,58 +14,60 @@ from dragonscale.physics.hardware.slices import possible_shapes
 from dragonscale.training.cost.evaluation import Job, first, judge_one
 from dragonscale.training.plan.plan import Plan
 
+# From one size of a slice to the next.
 GROWTH = 2
 
 
-def slice_sizes(chip: Chip, most: int, least: int = 1, fine: bool = False) -> list[Slice]:
+def slice_sizes(chip: Chip, largest: int, smallest: int = 1, fine: bool = False) -> list[Slice]:
     """Slices of a chip that can be had, smallest first: powers of two of GPUs (in whole nodes beyond one), compact
     boxes of TPUs. With `fine`, three times powers of two as well, and boxes of every size."""
     if not isinstance(chip.network, Torus):
         node = chip.network.levels[0].degree
-        factors = (1, 3) if fine else (1,)
-        sizes = {2**power for power in range(24) if 2**power <= min(node, most)} | {min(node, most)}
-        sizes |= {node * part * 2**power for part in factors for power in range(24)}
-        return [Slice(chip, (size,)) for size in sorted(sizes) if least <= size <= most]
-    best: dict[int, Slice] = {}
+        powers = [2**power for power in range(24)]
+        sizes = {min(node, largest)} | {size for size in powers if size <= min(node, largest)}
+        for nodes in powers:
+            sizes |= {node * nodes, 3 * node * nodes} if fine else {node * nodes}
+        return [Slice(chip, (size,)) for size in sorted(sizes) if smallest <= size <= largest]
+    by_size: dict[int, Slice] = {}
     for shape in possible_shapes(chip):
-        piece = Slice(chip, shape)
-        old = best.get(piece.chips)
-        if old is None or max(shape) < max(old.shape):
-            best[piece.chips] = piece
-    if chip.dcn is not None and best:
-        pod = best[max(best)]
-        best |= {pod.chips * pods: replace(pod, pods=pods) for pods in (2, 4, 8, 16, 32)}
-    chosen = [piece for size, piece in sorted(best.items()) if least <= size <= most]
-    return chosen if fine else _thinned(chosen)
+        box = Slice(chip, shape)
+        other = by_size.get(box.chips)
+        if other is None or max(shape) < max(other.shape):  # the most compact box of each size
+            by_size[box.chips] = box
+    if chip.dcn is not None and by_size:
+        pod = by_size[max(by_size)]
+        by_size |= {pod.chips * pods: replace(pod, pods=pods) for pods in (2, 4, 8, 16, 32)}
+    slices = [slice_ for size, slice_ in sorted(by_size.items()) if smallest <= size <= largest]
+    if fine:
+        return slices
+    # Powers of two where there are any, so that batches and heads divide.
+    return [slice_ for slice_ in slices if slice_.chips & (slice_.chips - 1) == 0] or slices
 
 
-def _thinned(pieces: list[Slice]) -> list[Slice]:
-    """Powers of two where there are any, so that batches and heads divide."""
-    powers = [piece for piece in pieces if piece.chips & (piece.chips - 1) == 0]
-    return powers or pieces
-
-
-def parts_of(piece: Slice, fewest: int = 16) -> list[Slice]:
+def parts_of(slice_: Slice, fewest: int = 16) -> list[Slice]:
     """Smaller slices of the same chip, down to one in `fewest`, largest last."""
-    smaller = slice_sizes(piece.chip, piece.chips - 1, max(1, piece.chips // fewest)) if piece.chips > 1 else []
-    return [part for part in smaller if part.chips < piece.chips]
+    chips = slice_.chips
+    if chips == 1:
+        return []
+    return [part for part in slice_sizes(slice_.chip, chips - 1, max(1, chips // fewest)) if part.chips < chips]
 
 
-def around(piece: Slice, below: int = 3, above: int = 2) -> list[Slice]:
+def around(slice_: Slice, below: int = 3, above: int = 2) -> list[Slice]:
     """A slice with some smaller and larger ones, smallest first."""
-    larger = [one for one in slice_sizes(piece.chip, piece.chips * GROWTH**above) if one.chips > piece.chips]
-    return [*parts_of(piece, GROWTH**below), piece, *larger[:above]]
+    sizes = slice_sizes(slice_.chip, slice_.chips * GROWTH**above)
+    larger = [other for other in sizes if other.chips > slice_.chips]
+    return [*parts_of(slice_, GROWTH**below), slice_, *larger[:above]]
 
 
-def between(least: Slice, most: Slice) -> list[Slice]:
-    """A slice, a larger one of the same chip, and what lies between them.
+def between(smallest: Slice, largest: Slice) -> list[Slice]:
+    """Two slices of the same chip and the sizes between them.
 
     >>> from dragonscale.physics.hardware import parse_slice
-    >>> [one.chips for one in between(parse_slice("h100:64"), parse_slice("h100:496"))]
+    >>> [slice_.chips for slice_ in between(parse_slice("h100:64"), parse_slice("h100:496"))]
     [64, 128, 256, 496]
     """
-    inner = slice_sizes(least.chip, most.chips - 1, least.chips + 1)
-    return [least, *inner, most]
+    inner = slice_sizes(smallest.chip, largest.chips - 1, smallest.chips + 1)
+    return [smallest, *inner, largest]
 
 
 @dataclass(frozen=True)
@@ -84,8 +86,8 @@ SCHEMES = ("data", "fsdp", "fsdp + tensor", "context", "pipe")
 
 
 def scheme_plan(job: Job, scheme: str, tensor: int = 8, remat: str = "block") -> Plan | None:
-    """A scheme spread over all chips of a job, or None where it cannot be: `tensor` takes up to so many ways, and each
-    chip's share of the batch passes at once, so that weights are gathered as seldom as possible."""
+    """A scheme spread over all chips of a job, or None where it cannot be: up to `tensor` ways of tensor parallelism,
+    and each chip's share of the batch in one microbatch, so that weights are gathered as seldom as possible."""
     axes = scheme.split(" + ")
     chips = job.slice.chips
     sizes = {axes[0]: chips}
@@ -98,20 +100,28 @@ def scheme_plan(job: Job, scheme: str, tensor: int = 8, remat: str = "block") ->
     return replace(plan, microbatch=1 if plan.pipe > 1 else job.batch // plan.replicas)
 
 
-def scheme_curve(job: Job, scheme: str, pieces: list[Slice]) -> list[Point]:
+def scheme_curve(job: Job, scheme: str, slices: list[Slice]) -> list[Point]:
     """A scheme on growing slices with the same batch."""
     points: list[Point] = []
-    for piece in pieces:
-        here = replace(job, slice=piece)
-        plan = scheme_plan(here, scheme)
+    for slice_ in slices:
+        job_there = replace(job, slice=slice_)
+        plan = scheme_plan(job_there, scheme)
         if plan is None:
             continue
-        verdict = judge_one(here, plan)
+        verdict = judge_one(job_there, plan)
         wires = {name: first(seconds) for name, seconds in verdict.wires_s.items()}
         compute = first(verdict.compute_s)
         busiest = max(wires, key=lambda name: wires[name], default="")
-        most = wires.get(busiest, 0.0)
-        points.append(Point(piece.chips, job.tokens / piece.chips, compute, most, first(verdict.seconds), busiest))
+        points.append(
+            Point(
+                slice_.chips,
+                tokens_per_chip=job.tokens / slice_.chips,
+                compute_s=compute,
+                wires_s=wires.get(busiest, 0.0),
+                step_s=first(verdict.seconds),
+                busiest=busiest,
+            )
+        )
     return points
 
 
@@ -120,6 +130,10 @@ def crossover(points: list[Point]) -> float | None:
     for before, after in itertools.pairwise(points):
         low, high = before.wires_s / before.compute_s, after.wires_s / after.compute_s
         if low <= 1 < high:
-            part = -numpy.log(low) / (numpy.log(high) - numpy.log(low)) if low > 0 else 1.0
+            part = 1.0
+            if low > 0:  # a straight line between logarithms
+                part = -numpy.log(low) / (numpy.log(high) - numpy.log(low))
             return float(before.chips * (after.chips / before.chips) ** part)
-    return float(points[0].chips) if points and points[0].wires_s > points[0].compute_s else None
+    if points and points[0].wires_s > points[0].compute_s:
+        return float(points[0].chips)
+    return None

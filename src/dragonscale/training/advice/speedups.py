@@ -14,14 +14,14 @@ named only where it helps.
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from dragonscale.models.scaling_laws import critical_batch
 from dragonscale.models.transformer import count_parameters
 from dragonscale.plan.ledger import Ledger
 from dragonscale.training.advice.assessment import PlanAssessment
-from dragonscale.training.advice.budget import critical_batch
 from dragonscale.training.advice.codesign import Knob, knobs, on_chip, raised
 from dragonscale.training.advice.remedies import fewer_chips
-from dragonscale.training.cost.bound import WAITING
 from dragonscale.training.cost.evaluation import Job, Verdict, first, judge_one, usual_jobs
+from dragonscale.training.cost.step_bound import WAITING
 from dragonscale.training.cost.step_ledger import WIRES
 from dragonscale.training.plan.plan import Plan
 from dragonscale.training.plan.stack import change

@@ -1,7 +1,7 @@
 """The same job on several chips and slices, compared by time or by cost.
 
-Chips are tried in the order of what they could do at best, and one whose peak already loses clearly to what was found
-is not searched. On one kind of chip more chips are hardly ever cheaper, unless fewer must recompute: larger slices are
+Chips are tried in the order of their cost at peak, and one that loses clearly even at its peak to what was found is not
+searched. On one kind of chip more chips are hardly ever cheaper, unless fewer must recompute: larger slices are
 tried only then. By cost alone the smallest slice would win with a run of many years: without a deadline, runs of more
 than `LONGEST_RUN_S` come after shorter ones.
 """
@@ -11,28 +11,28 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from dragonscale.physics.hardware import Chip, Slice
+from dragonscale.physics.units import DAY
 from dragonscale.training.advice.inverse import MOST_CHIPS, finished_s, least_chips
 from dragonscale.training.advice.scaling import slice_sizes
 from dragonscale.training.cost.evaluation import Job
-from dragonscale.training.cost.goodput import DAY
 from dragonscale.training.search.search import Progress, shared
 from dragonscale.training.search.search_memory import Candidate
 from dragonscale.training.search.space import Space
 from dragonscale.training.search.stack_search import StackSearch, search_stacks
 
 Target = tuple[Chip, Slice | None]
+# Slices of a chip that hold the job, at most, of which the cheapest is taken.
 SIZES = 3
-"""Slices of a chip that hold the job, at most, of which the cheapest is taken."""
+# The longest run that is recommended for its cost where no deadline is given.
 LONGEST_RUN_S = 365 * DAY
-"""The longest run that is recommended for its cost where no deadline is given."""
+# A chip that costs this factor more at its peak than another with its best plan is not searched.
 LOST = 1.5
-"""A chip that costs so much more at its peak than another in earnest is not searched."""
 
 
 @dataclass(frozen=True)
 class Tried:
-    """A slice with its recommended plan, or None and why there is none. `least` is what a million tokens cost at the
-    chip's peak."""
+    """A slice with its recommended plan, or None and a note why there is none. `least` are the dollars for a million
+    tokens at the chip's peak."""
 
     job: Job
     best: Candidate | None
@@ -44,7 +44,7 @@ class Tried:
 
     @property
     def roomy(self) -> bool:
-        """Whether there is a plan, and it leaves room in memory."""
+        """Whether there is a plan, and it leaves headroom in memory."""
         return self.best is not None and self.best.roomy
 
     @property
@@ -77,80 +77,87 @@ def compare(
     tokens: float | None = None,
     progress: Progress | None = None,
 ) -> list[Tried]:
-    """Every slice, and of every chip the slice that holds the job, best first; those without a plan last."""
-
-    found: list[Tried] = []
-    some = list(targets)
+    """Every slice, and of every chip the slice that suits the job best, best first; those without a plan last."""
     limit_s = deadline
     if limit_s is None and rank == "cost" and tokens is not None:
         limit_s = LONGEST_RUN_S
 
-    def in_time(one: Tried) -> bool:
-        return _ends_within(one, limit_s, tokens)
+    def in_time(tried: Tried) -> bool:
+        return _ends_within(tried, limit_s, tokens)
 
-    def order_of(one: Tried) -> tuple[bool, bool, bool, float, float]:
-        return _rank(one, rank, in_time(one))
+    def order_of(tried: Tried) -> tuple[bool, bool, bool, float, float]:
+        return _rank(tried, rank, in_time(tried))
 
-    def sized(chip: Chip, piece: Slice | None, job: Job, limit: float | None, bar: Progress | None) -> list[Tried]:
-        if piece is not None:
-            pieces = [piece]
+    def try_slices(target: Target, job: Job, limit: float | None, bar: Progress | None) -> list[Tried]:
+        """The slice of a target, or the slices of its chip from the smallest that could end within the limit."""
+        chip, slice_ = target
+        if slice_ is not None:
+            slices = [slice_]
         else:
-            pieces = slice_sizes(chip, MOST_CHIPS, least_chips(job, chip, limit, tokens, space.words))
-        searches = (search_stacks(job, space, 1, bar, slack) for job in map(job_on, pieces))
+            slices = slice_sizes(chip, MOST_CHIPS, least_chips(job, chip, limit, tokens, space.words))
+        searches = (search_stacks(job, space, 1, bar, slack) for job in map(job_on, slices))
         return list(_tried(searches, in_time))
 
-    jobs = {place: job_on(piece or slice_sizes(chip, MOST_CHIPS)[0]) for place, (chip, piece) in enumerate(some)}
-    floors = {place: usd_at_peak(jobs[place], chip, space.words.dtype) for place, (chip, _) in enumerate(some)}
-    order = sorted(jobs, key=lambda place: _or_more(floors[place]))
-    for done, place in enumerate(order):
-        chip, piece = some[place]
-        floor = floors[place]
-        known = [one.usd_per_mtok for one in found if one.usd_per_mtok is not None]
-        if rank == "cost" and piece is None and floor is not None and known and floor > LOST * min(known):
-            why = f"skipped: ${floor:.4f}/Mtok even at 100% MFU"
-            found.append(Tried(jobs[place], None, floor, why, searched=False))
+    result: list[Tried] = []
+    candidates: list[tuple[Target, Job, float | None]] = []  # with the dollars for a million tokens at the chip's peak
+    for chip, slice_ in targets:
+        job = job_on(slice_ or slice_sizes(chip, MOST_CHIPS)[0])
+        candidates.append(((chip, slice_), job, usd_at_peak(job, chip, space.words.dtype)))
+    candidates.sort(key=lambda candidate: _unknown_last(candidate[2]))
+    for done, (target, job, usd) in enumerate(candidates):
+        whole_chip = target[1] is None
+        known_usd = [tried.usd_per_mtok for tried in result if tried.usd_per_mtok is not None]
+        if rank == "cost" and whole_chip and usd is not None and known_usd and usd > LOST * min(known_usd):
+            note = f"skipped: ${usd:.4f}/Mtok even at 100% MFU"
+            result.append(Tried(job, None, usd, note, searched=False))
             continue
-        bar = shared(progress, done, len(order))
-        tried = sized(chip, piece, jobs[place], limit_s, bar)
-        if piece is None and limit_s != deadline and all(one.best is None for one in tried):
-            # no slice that is large enough to end within the year has a plan: smaller ones may
-            tried = sized(chip, piece, jobs[place], deadline, bar)
-        enough = [one for one in tried if _ends_within(one, deadline, tokens)]
-        why = "no plan fits" if all(one.best is None for one in tried) else "none of its slices is in time"
-        found.append(min(enough, key=order_of) if enough else Tried(jobs[place], None, floor, why))
-    return sorted(found, key=order_of)
+        bar = shared(progress, done, len(candidates))
+        slices = try_slices(target, job, limit_s, bar)
+        if whole_chip and limit_s != deadline and all(tried.best is None for tried in slices):
+            # No slice that is large enough to end within the year has a plan: smaller ones may.
+            slices = try_slices(target, job, deadline, bar)
+        suitable = [tried for tried in slices if _ends_within(tried, deadline, tokens)]
+        if suitable:
+            result.append(min(suitable, key=order_of))
+        elif all(tried.best is None for tried in slices):
+            result.append(Tried(job, None, usd, "no plan fits"))
+        else:
+            result.append(Tried(job, None, usd, "none of its slices is in time"))
+    return sorted(result, key=order_of)
 
 
-def _ends_within(one: Tried, limit_s: float | None, tokens: float | None) -> bool:
-    """Whether there is a plan whose run ends in time, failures with it; without a limit every run does."""
-    if one.best is None:
+def _ends_within(tried: Tried, limit_s: float | None, tokens: float | None) -> bool:
+    """Whether there is a plan whose run ends in time, failures included; without a limit every run does."""
+    if tried.best is None:
         return False
-    return limit_s is None or finished_s(one.job, one.best, tokens) <= limit_s
+    return limit_s is None or finished_s(tried.job, tried.best, tokens) <= limit_s
 
 
-def _tried(searches: Iterable[list[StackSearch]], enough: Callable[[Tried], bool]) -> Iterator[Tried]:
+def _tried(searches: Iterable[list[StackSearch]], in_time: Callable[[Tried], bool]) -> Iterator[Tried]:
     """The recommended plan of one slice after the other, smallest first, until larger ones cannot be cheaper."""
     fitting = 0
     for stacks in searches:
-        one = Tried(stacks[0].job, stacks[0].best, None, stacks=tuple(stacks))
-        yield one
-        fits = enough(one) and one.roomy
-        fitting += fits
-        if fitting == SIZES or (fits and one.best is not None and one.best.plan.remat == "none"):
+        tried = Tried(stacks[0].job, stacks[0].best, None, stacks=tuple(stacks))
+        yield tried
+        if not (in_time(tried) and tried.roomy):
+            continue
+        fitting += 1
+        recomputes = tried.best is None or tried.best.plan.remat != "none"
+        if fitting == SIZES or not recomputes:
             return
 
 
-def _or_more(dollars: float | None) -> float:
-    """What is not known comes last."""
+def _unknown_last(dollars: float | None) -> float:
+    """A key to sort by dollars, unknown ones last."""
     return math.inf if dollars is None else dollars
 
 
-def _rank(one: Tried, rank: str, in_time: bool) -> tuple[bool, bool, bool, float, float]:
-    """Plans before none, those that end in time and those that leave room in memory before others; then dollars, or
-    seconds of a step; without a price chip-hours decide among those that have none."""
-    if one.best is None:
-        return True, True, True, one.least or math.inf, 0.0
+def _rank(tried: Tried, rank: str, in_time: bool) -> tuple[bool, bool, bool, float, float]:
+    """A key to sort by: plans before none, those that end in time and those that leave headroom in memory before
+    others; then dollars, or seconds of a step; without a price chip-hours decide among those that have none."""
+    if tried.best is None:
+        return True, True, True, tried.least or math.inf, 0.0
     if rank == "time":
-        return False, False, not one.roomy, one.best.seconds, 0.0
-    hours = one.best.seconds * one.job.slice.chips
-    return False, not in_time, not one.roomy, _or_more(one.usd_per_mtok), hours
+        return False, False, not tried.roomy, tried.best.seconds, 0.0
+    chip_seconds = tried.best.seconds * tried.job.slice.chips
+    return False, not in_time, not tried.roomy, _unknown_last(tried.usd_per_mtok), chip_seconds

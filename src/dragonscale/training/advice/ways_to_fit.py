@@ -26,7 +26,7 @@ from dragonscale.training.advice.remedies import (
 from dragonscale.training.advice.training_job import TrainingJob
 from dragonscale.training.cost.evaluation import Job, first, judge_one, tuned, unusual_jobs
 from dragonscale.training.cost.goodput import Run
-from dragonscale.training.plan.tuning import RANK, Tuning
+from dragonscale.training.plan.tuning import DEFAULT_RANK, Tuning
 from dragonscale.training.search.search import Candidate
 from dragonscale.training.search.stack_search import search_stacks
 
@@ -103,7 +103,7 @@ def lighter_methods(run: TrainingJob, job: Job) -> list[LighterMethod]:
     if tuning.frozen != "bf16" or not tuning.asked:
         return []
     # adapters alone carry gradients and optimizer state; QLoRA stores the frozen weights in 4 bits too
-    lora = tuning if tuning.rank else replace(tuning, method="lora", rank=RANK, copies=0.0)
+    lora = tuning if tuning.rank else replace(tuning, method="lora", rank=DEFAULT_RANK, copies=0.0)
     qlora = replace(lora, method="qlora" if lora.method == "lora" else lora.method, frozen="nf4")
     attempts = [(other.stack.name, other) for other in unusual_jobs(job)]
     attempts += [("", tuned(job, lighter)) for lighter in (lora, qlora) if lighter != tuning]

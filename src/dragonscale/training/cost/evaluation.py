@@ -4,8 +4,6 @@ The lower bound is what physics allows for this plan: the busiest resource (comp
 optimizer reads and writes, or the wires of one kind of move) at datasheet rates. The upper bound is everything one
 after the other at those rates. The expectation goes through the efficiency profiles of the chip's kernels and wires and
 the software stack's overlaps; it is never below the lower bound. All of it is read off one ledger.
-
-The matmuls of a layer as points under a chip's roof: how much each computes per byte on one chip.
 """
 
 from dataclasses import dataclass, field, replace
@@ -14,6 +12,7 @@ from typing import Any
 
 import numpy
 from msgspec.structs import asdict
+from numpy.typing import NDArray
 
 from dragonscale.models.flops import Workload, training_flops
 from dragonscale.models.transformer import Transformer
@@ -25,12 +24,13 @@ from dragonscale.plan.finite import checked
 from dragonscale.plan.ledger import HeldLine, Ledger, at, present
 from dragonscale.plan.rules import pairs, training_rules
 from dragonscale.training.cost.goodput import Conditions
-from dragonscale.training.cost.lines import offload_seconds
-from dragonscale.training.cost.section_costs import SectionCosts, last_section_costs, section_costs
-from dragonscale.training.cost.step import Parts, bound_passes, layer_passes, section_sums, shared_passes, step_time
-from dragonscale.training.cost.step_ledger import MATMULS, WIRES, Stepped, lower_bound, step_lines
-from dragonscale.training.memory.peak_memory import fullest_rank, hosted, ranks_held
-from dragonscale.training.memory.xla_memory import section_parts, xla_held
+from dragonscale.training.cost.layer_passes import StepParts, bound_passes, layer_passes, mixed_passes, sums_by_section
+from dragonscale.training.cost.section_costs import SectionCosts, cached_section_costs, section_costs
+from dragonscale.training.cost.section_lines import offload_seconds
+from dragonscale.training.cost.step_ledger import MATMULS, WIRES, StepSummary, lower_bound, step_lines
+from dragonscale.training.cost.step_time import step_time
+from dragonscale.training.memory.peak_memory import fullest_rank_lines, host_memory_lines, outer_ranks
+from dragonscale.training.memory.xla_memory import xla_memory_lines, xla_section
 from dragonscale.training.plan.auto import AUTO, auto_choice, judged_as
 from dragonscale.training.plan.plan import AXES, Plan
 from dragonscale.training.plan.setting import Setting
@@ -39,13 +39,14 @@ from dragonscale.training.plan.stages import StageLayers, layout_problem, stage_
 from dragonscale.training.plan.timers import expected_timer
 from dragonscale.training.plan.tuning import FULL, Tuning
 
-NUMBERS = (*AXES, "microbatch", "virtual")
+DEGREES = (*AXES, "microbatch", "virtual")
+"""The settings of a plan that are numbers, which plans of one batch differ in: arrays of shape (plans,)."""
 
 
 @dataclass(frozen=True)
 class Job:
     """What is to be trained, on what, in which steps: `batch` sequences of `sequence` tokens, each one document or
-    packed with several of `documents` tokens, which do not see each other."""
+    packed with several of `documents` tokens, which do not attend to each other."""
 
     model: Transformer
     slice: Slice
@@ -54,15 +55,15 @@ class Job:
     stack: Stack
     transport: str = "ib"
     auto: str = ""
-    """Where the stack was not named: why this one and others are weighed."""
+    """Where the stack was not named: why this one and others are compared."""
     documents: int | None = None
     numerics: str = "benchmark"
-    """In what gradients are added and reduced (`stack.NUMERICS`); `stack` is as that has it."""
+    """The formats that gradients are added and reduced in (`stack.NUMERICS`), which `stack` already has."""
     headroom: float | None = None
-    """The part of memory that a recommended plan leaves free; None: as much as predicted peaks have been off (`room`).
-    """
+    """The fraction of memory that a recommended plan leaves free; None: as much as predicted peaks have been off
+    (`search.headroom`)."""
     run: Conditions = Conditions()
-    """What the whole run meets: failures, storage, spares."""
+    """The conditions of the whole run: failures, storage, spare hosts."""
     tuning: Tuning = Tuning()
     """What of the model is trained; its adapters are in the model's program (`tuned`)."""
 
@@ -73,47 +74,52 @@ class Job:
 
     @property
     def experts(self) -> int:
-        """Experts of the layers that have most."""
+        """Experts of the layers with the most; 0 in a dense model."""
         return max((section.dims.get("e", 0) for section in self.model.program().sections), default=0)
 
     @property
     def model_flops(self) -> float:
-        """FLOPs of a step as the MFU counts them: forward and backward with causal attention, no recomputation. Of
-        packed documents, what their mask leaves out is not counted, as what the causal mask leaves out is not."""
+        """FLOPs of a step as the MFU counts them: forward and backward with causal attention, no recomputation. Pairs
+        of tokens that the causal mask or the mask of packed documents leaves out are not counted."""
         work = Workload(self.batch, self.sequence, self.sequence, documents=self.documents)
         return float(sum(training_flops(self.model.program().sections, work).values()))
 
 
 def make_job(
-    model: Transformer, piece: Slice, batch: int, sequence: int, stack: str = "generic", tuning: Tuning = FULL
+    model: Transformer, slice_: Slice, batch: int, sequence: int, stack: str = "generic", tuning: Tuning = FULL
 ) -> Job:
-    """A job with its software stack by name; `auto` is the first that people run there, until `usual_jobs` are
-    weighed."""
-    choice = auto_choice(piece, model, tuning.tunes) if stack == AUTO else None
-    runs = load_stack(choice.stacks[0] if choice else stack)
-    return tuned(Job(model, piece, batch, sequence, runs, auto=choice.why if choice else ""), tuning)
+    """A job with its software stack by name; `auto` is the first that people run there, until `usual_jobs` compares
+    them."""
+    why = ""
+    if stack == AUTO:
+        choice = auto_choice(slice_, model, tuning.tunes)
+        stack, why = choice.stacks[0], choice.why
+    return tuned(Job(model, slice_, batch, sequence, load_stack(stack), auto=why), tuning)
 
 
 def tuned(job: Job, tuning: Tuning) -> Job:
-    """The same job with what is trained, adapters in the model's program."""
+    """The same job with another method of training, adapters in the model's program."""
     model = job.model
-    if model.adapters != tuning.adapters:  # a model of its own writes its program anew
+    if model.adapters != tuning.adapters:  # a model with its own adapters writes its program anew
         model = replace(model, adapters=tuning.adapters)
     return replace(job, tuning=tuning, model=model)
 
 
 def with_numerics(job: Job, numerics: str) -> Job:
-    """The same job with gradients added and reduced otherwise."""
-    other = replace(job, numerics=numerics)
-    return replace(other, stack=as_asked(other, job.stack.name))
+    """The same job with gradients added and reduced in other formats."""
+    changed = replace(job, numerics=numerics)
+    return replace(changed, stack=as_asked(changed, job.stack.name))
 
 
 def as_asked(job: Job, name: str) -> Stack:
-    """Another stack, with what a job asks of its experts and its numerics."""
-    stack, known = in_numerics(load_stack(name), job.numerics), load_stack(job.stack.name).experts
-    asked = {one: value for one, value in asdict(job.stack.experts).items() if value != getattr(known, one)}
+    """Another stack, with what the user of a job asked for of its experts and its numerics."""
+    stack = in_numerics(load_stack(name), job.numerics)
+    defaults = load_stack(job.stack.name).experts
+    switches = asdict(job.stack.experts).items()
+    asked = {switch: value for switch, value in switches if value != getattr(defaults, switch)}
     if "skew" in asked:
-        asked["skew"] = asked["skew"] / known.skew * stack.experts.skew
+        # The skew was asked for relative to the default of the stack.
+        asked["skew"] = asked["skew"] / defaults.skew * stack.experts.skew
     return change(stack, "experts", **asked)
 
 
@@ -127,19 +133,24 @@ def usual_jobs(job: Job) -> list[Job]:
 
 def nearest_jobs(job: Job) -> list[Job]:
     """The job with the usual stacks whose trainers do not build its model, for a plan that no other stack runs."""
-    names = auto_choice(job.slice, job.model, job.tuning.tunes).left_out if job.auto else ()
+    if not job.auto:
+        return []
+    names = auto_choice(job.slice, job.model, job.tuning.tunes).left_out
     return [replace(job, stack=as_asked(job, name), auto=judged_as(name, job.model)) for name in names]
 
 
 def unusual_jobs(job: Job) -> list[Job]:
-    """The job with stacks that take what does not fit with the usual ones."""
-    names = auto_choice(job.slice, job.model, job.tuning.tunes).otherwise if job.auto else ()
+    """The job with less usual stacks, which take what does not fit with the usual ones."""
+    if not job.auto:
+        return []
+    names = auto_choice(job.slice, job.model, job.tuning.tunes).otherwise
     return [replace(job, stack=as_asked(job, name), auto="") for name in names]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A plan judged, or many of one structure (arrays): the ledger, and what follows from it."""
+    """A plan judged, or many of one structure (arrays of shape (plans,)): the ledger, and what follows from it.
+    `possible` is whether the mesh lies on the slice's network at all."""
 
     ledger: Ledger
     possible: Any
@@ -147,27 +158,27 @@ class Verdict:
 
     @cached_property
     def compute_s(self) -> Number:
-        """At best: kernels, the bubble, uneven stages."""
+        """Seconds at datasheet rates of kernels, the pipeline bubble and uneven stages."""
         return self.ledger.total("bound_s", lambda line: line.term not in (*WIRES, "optimizer"))
 
     @cached_property
     def wires_s(self) -> dict[str, Number]:
-        """At best: the wires of each kind of move."""
+        """Seconds at datasheet rates of the wires, by kind of move."""
         return self.ledger.by("term", "bound_s", lambda line: line.term in WIRES)
 
     @cached_property
     def lower(self) -> Number:
-        """The busiest resource, everything else hidden under it."""
+        """Seconds of the busiest resource, everything else hidden under it."""
         return lower_bound(self.ledger.lines)
 
     @cached_property
     def upper(self) -> Number:
-        """Everything at datasheet rates, one after the other."""
+        """Seconds of everything at datasheet rates, one after the other."""
         return self.ledger.total("bound_s")
 
     @cached_property
     def seconds(self) -> Number:
-        """The expected step."""
+        """Seconds expected of the step."""
         return self.ledger.total("exposed_s")
 
     @cached_property
@@ -182,111 +193,153 @@ class Verdict:
 
 
 def make_setting(job: Job, plan: Plan, folded: bool, undivided: dict[str, Any], detail: bool = True) -> Setting:
-    """The setting of plans that share their words and their structure."""
+    """The setting of plans that share their settings and their structure; `plan` is one of them."""
     chip = job.slice.chip
     stack = on_chip(job.stack, chip.kind)
     if job.tuning.rank:
         stack = with_adapters_on(stack, job.tuning.frozen != "bf16")
-    timer, network = expected_timer(chip, plan.dtype, stack), profile_for(chip, job.transport)
-    work = (float(job.batch), job.sequence, plan, stack, timer, network)
-    return Setting(job.model.program(), job.slice, *work, folded, undivided, detail, job.documents, tuning=job.tuning)
+    return Setting(
+        job.model.program(),
+        job.slice,
+        batch=float(job.batch),
+        sequence=job.sequence,
+        plan=plan,
+        stack=stack,
+        timer=expected_timer(chip, plan.dtype, stack),
+        network=profile_for(chip, job.transport),
+        folded=folded,
+        undivided=undivided,
+        detail=detail,
+        documents=job.documents,
+        tuning=job.tuning,
+    )
 
 
-Structure = tuple[bool, tuple[tuple[str, frozenset[tuple[str, tuple[str, ...]]]], ...]]
-"""Whether experts spread over `tensor`, and by section the dims with axes that do not divide them."""
+UndividedDims = frozenset[tuple[str, tuple[str, ...]]]
+"""Dims of a section, each with the mesh axes that do not divide it."""
+Structure = tuple[bool, tuple[tuple[str, UndividedDims], ...]]
+"""Whether experts spread over `tensor`, and by section its undivided dims."""
 
 
-def structures(job: Job, numbers: dict[str, Any], etp: bool = False) -> tuple[list[Structure], Any]:
-    """The distinct structures of some plans, and which of them each plan has. Experts spread over `tensor`, or each is
-    sliced where there are too few of them or `etp` asks for it; for a stack that keeps such dims whole, it matters
-    which dims the mesh does not divide."""
-    count = len(numpy.atleast_1d(numbers["pipe"]))
-    sizes = {name: numpy.broadcast_to(numbers[name], (count,)) for name in AXES}
-    experts = job.experts
-    columns: list[Any] = [~(((sizes["expert"] * sizes["tensor"] > experts) | etp) & bool(experts))]
-    asked = [] if job.stack.state.flat else _divided(job)
-    for section, name, axes, size in asked:
-        del section, name
-        columns.append(size % numpy.prod([sizes[axis] for axis in axes], axis=0) != 0)
-    distinct, place = numpy.unique(numpy.stack(columns, axis=1), axis=0, return_inverse=True)
+def structures(job: Job, degrees: dict[str, Any], etp: bool = False) -> tuple[list[Structure], NDArray[numpy.int64]]:
+    """The distinct structures of some plans, and for each plan the index of its own. Experts spread over `tensor`, or
+    each is sliced where there are too few of them or `etp` asks for it; for a stack that keeps dims whole that do not
+    divide, it matters which dims these are."""
+    count = len(numpy.atleast_1d(degrees["pipe"]))
+    sizes = {name: numpy.broadcast_to(degrees[name], (count,)) for name in AXES}
+    sliced = (sizes["expert"] * sizes["tensor"] > job.experts) | etp
+    columns: list[Any] = [~(sliced & bool(job.experts))]
+    splits = [] if job.stack.state.flat else _possible_splits(job)
+    for split in splits:
+        ways = numpy.prod([sizes[axis] for axis in split.axes], axis=0)  # (plans,)
+        columns.append(split.size % ways != 0)
+    # A structure is a row of truths: folded, and for each possible split whether it leaves the dim whole.
+    table = numpy.stack(columns, axis=1)  # (plans, 1 + splits)
+    distinct, which = numpy.unique(table, axis=0, return_inverse=True)
     found: list[Structure] = []
-    for row in distinct.tolist():
-        whole: dict[str, set[tuple[str, tuple[str, ...]]]] = {}
-        for (section, name, axes, _), missing in zip(asked, row[1:], strict=True):
-            if missing:
-                whole.setdefault(section, set()).add((name, axes))
-        found.append((row[0], tuple((section, frozenset(names)) for section, names in whole.items())))
-    return found, place.ravel()
+    for folded, *indivisible in distinct.tolist():
+        undivided: dict[str, set[tuple[str, tuple[str, ...]]]] = {}
+        for split, is_whole in zip(splits, indivisible, strict=True):
+            if is_whole:
+                undivided.setdefault(split.section, set()).add((split.dim, split.axes))
+        found.append((folded, tuple((section, frozenset(dims)) for section, dims in undivided.items())))
+    return found, which.ravel()
 
 
-def _divided(job: Job) -> list[tuple[str, str, tuple[str, ...], int]]:
-    """Every dim that a plan may split, by section, with the axes and its size; a token's experts are dealt evenly on
-    average."""
-    found: dict[tuple[str, str, tuple[str, ...]], int] = {}
+def only_structure(job: Job, degrees: dict[str, Any], etp: bool = False) -> Structure:
+    """The structure that some plans share."""
+    found, _ = structures(job, degrees, etp)
+    assert len(found) == 1, "plans of one structure at a time"
+    return found[0]
+
+
+@dataclass(frozen=True)
+class _Split:
+    """A dim of a section that a plan may split over some mesh axes, and its size."""
+
+    section: str
+    dim: str
+    axes: tuple[str, ...]
+    size: int
+
+
+def _possible_splits(job: Job) -> list[_Split]:
+    """Every dim that a plan may split; the experts of a token are left out, which are dealt evenly on average."""
+    splits: dict[_Split, None] = {}
     program = job.model.program()
     for folded in (True, False):
         rules = training_rules(folded=folded)
         for section in (*program.sections, *program.extras):
             arrays = {array.name: array for op in section.ops for array in op.arrays}.values()
-            for name, axes in pairs(rules, arrays):
-                if name in section.dims and name != "x":
-                    found[section.name, name, axes] = section.dims[name]
-    return [(*key, size) for key, size in found.items()]
+            for dim, axes in pairs(rules, arrays):
+                if dim in section.dims and dim != "x":
+                    splits[_Split(section.name, dim, axes, section.dims[dim])] = None
+    return list(splits)
 
 
-def judge(job: Job, plan: Plan, numbers: dict[str, Any]) -> Verdict:
-    """Evaluate plans that share their words (`plan`) and their structure, and differ in numbers (arrays)."""
-    return judge_setting(*_laid(job, plan, numbers))
+def judge(job: Job, plan: Plan, degrees: dict[str, Any]) -> Verdict:
+    """Evaluate plans that share their settings (`plan`) and their structure, and differ in degrees (arrays)."""
+    setting, layers = _setting_and_layers(job, plan, degrees)
+    return judge_setting(setting, degrees, lay_wires(degrees, job.slice, AXES), layers)
 
 
-def _laid(job: Job, plan: Plan, numbers: dict[str, Any]) -> tuple[Setting, dict[str, Any], Wires, StageLayers]:
-    kinds, _ = structures(job, numbers, plan.etp)
-    assert len(kinds) == 1, "plans of one structure at a time"
-    ((folded, undivided),) = kinds
+def _setting_and_layers(job: Job, plan: Plan, degrees: dict[str, Any]) -> tuple[Setting, StageLayers]:
+    folded, undivided = only_structure(job, degrees, plan.etp)
     setting = make_setting(job, plan, folded, dict(undivided))
-    layers = stage_layers(setting.program.order, numbers["pipe"], numbers["virtual"], plan.layout)
-    return setting, numbers, lay_wires(numbers, job.slice, AXES), layers
+    return setting, stage_layers(setting.program.order, degrees["pipe"], degrees["virtual"], plan.layout)
 
 
 def judge_setting(
-    setting: Setting, numbers: dict[str, Any], wires: Wires, layers: StageLayers, costs: SectionCosts | None = None
+    setting: Setting, degrees: dict[str, Any], wires: Wires, layers: StageLayers, costs: SectionCosts | None = None
 ) -> Verdict:
-    """The ledger of plans whose wires are laid; without a timer, their bounds alone."""
-    mesh, laid = wires.mesh, (setting, layers, numbers)
-    microbatches = setting.batch / (mesh.size("data", "fsdp", "expert") * numbers["microbatch"])
-    costs = costs or section_costs(setting, numbers, wires)
-    lines, held = costs.lines, costs.held
-    bounds = section_sums(setting, lines, "bound_s")
-    least = shared_passes(*laid, lambda one: bound_passes(bounds, one.plan, one.tuning.passes))
-    least = Parts(bounds, held, layers, microbatches, *least)
-    bound = step_time(setting, numbers, least, wires, bound=True)
-    parts, time = replace(least, forward={}, backward={}), None
+    """The ledger of plans whose mesh is laid on wires; without a timer, their bounds alone."""
+    mesh = wires.mesh
+    microbatches = setting.batch / (mesh.size("data", "fsdp", "expert") * degrees["microbatch"])
+    costs = costs or section_costs(setting, degrees, wires)
+    memory = costs.memory
+
+    # At datasheet rates.
+    bounds = sums_by_section(setting, costs.lines, "bound_s")
+    passes = mixed_passes(
+        setting, layers, degrees, lambda single: bound_passes(bounds, single.plan, single.tuning.passes)
+    )
+    bound_parts = StepParts(bounds, memory, layers, microbatches, *passes)
+    bound = step_time(setting, degrees, bound_parts, wires, bound=True)
+
+    # Expected.
+    parts, time = replace(bound_parts, forward={}, backward={}), None
     if setting.timer is not None:
-        sums = section_sums(setting, lines, "expected_s")
+        sums = sums_by_section(setting, costs.lines, "expected_s")
         for section in setting.sections:
-            sums[section.name].offload = offload_seconds(setting, section, numbers["microbatch"], mesh)
-        rounds = (numbers["pipe"], microbatches)
-        passes = shared_passes(*laid, lambda one: layer_passes(one, sums, held, *rounds))
-        parts = Parts(sums, held, layers, microbatches, *passes)
-        time = step_time(setting, numbers, parts, wires)
-    step = Stepped(setting, numbers, wires, lines, parts, time, bound)
-    there = hosted(setting, held, layers, numbers, microbatches)
-    return Verdict(Ledger(step_lines(step), held_lines(step), there), wires.possible, wires.axes)
+            sums[section.name].offload = offload_seconds(setting, section, degrees["microbatch"], mesh)
+        passes = mixed_passes(
+            setting,
+            layers,
+            degrees,
+            lambda single: layer_passes(single, sums, memory, degrees["pipe"], microbatches),
+        )
+        parts = StepParts(sums, memory, layers, microbatches, *passes)
+        time = step_time(setting, degrees, parts, wires)
+
+    step = StepSummary(setting, degrees, wires, costs.lines, parts, time, bound)
+    on_host = host_memory_lines(setting, memory, layers, degrees, microbatches)
+    return Verdict(Ledger(step_lines(step), chip_memory_lines(step), on_host), wires.possible, wires.axes)
 
 
-def held_lines(step: Stepped) -> list[HeldLine]:
+def chip_memory_lines(step: StepSummary) -> list[HeldLine]:
     """What the fullest chip holds, as the stack's allocator has it."""
-    setting, parts, numbers = step.setting, step.parts, step.numbers
+    setting, parts, degrees = step.setting, step.parts, step.degrees
     if setting.stack.memory.allocator == "caching":
-        return fullest_rank(ranks_held(setting, parts.held, parts.layers, numbers, parts.microbatches))
-    share = (numbers["microbatch"], step.wires.mesh)
-    sizes = {section.name: section_parts(setting, section, *share) for section in setting.sections}
-    return xla_held(setting, sizes, parts.layers, numbers, parts.microbatches)
+        return fullest_rank_lines(outer_ranks(setting, parts.memory, parts.layers, degrees, parts.microbatches))
+    sections = {}
+    for section in setting.sections:
+        sections[section.name] = xla_section(setting, section, degrees["microbatch"], step.wires.mesh)
+    return xla_memory_lines(setting, sections, parts.layers, degrees, parts.microbatches)
 
 
-def as_numbers(plans: list[Plan]) -> dict[str, Any]:
-    """The numeric settings of some plans as arrays."""
-    return {name: numpy.array([getattr(plan, name) for plan in plans]) for name in NUMBERS}
+def degrees_of(plans: list[Plan]) -> dict[str, Any]:
+    """The degrees of some plans as arrays of shape (plans,)."""
+    return {name: numpy.array([getattr(plan, name) for plan in plans]) for name in DEGREES}
 
 
 def first(value: Number) -> float:
@@ -296,32 +349,32 @@ def first(value: Number) -> float:
 
 def judge_one(job: Job, plan: Plan) -> Verdict:
     """A single plan, through the same code as a million: its ledger in floats, without lines that do nothing."""
-    setting, arrays, wires, layers = _laid(job, plan, as_numbers([plan]))
-    numbers, wires = alone(arrays), wires.of_one()
-    costs = last_section_costs(setting, numbers, wires)
-    verdict = judge_setting(setting, numbers, wires, layers.of_one(), costs)
-    book = at(verdict.ledger, 0)
+    arrays = degrees_of([plan])
+    setting, layers = _setting_and_layers(job, plan, arrays)
+    degrees, wires = alone(arrays), lay_wires(arrays, job.slice, AXES).of_one()
+    costs = cached_section_costs(setting, degrees, wires)
+    verdict = judge_setting(setting, degrees, wires, layers.of_one(), costs)
+    ledger = at(verdict.ledger, 0)
     if bool(numpy.ravel(verdict.possible)[0]):
-        checked(book, f"the plan {plan}")
-    held = [line for line in book.held if line.bytes]
-    return Verdict(Ledger(present(book.lines, wires.axes), held, book.hosted), verdict.possible, wires.axes)
+        checked(ledger, f"the plan {plan}")
+    tensors = [line for line in ledger.held if line.bytes]
+    return Verdict(Ledger(present(ledger.lines, wires.axes), tensors, ledger.hosted), verdict.possible, wires.axes)
 
 
-def _own_axis(job: Job, plan: Plan) -> str:
-    """What is meant where experts were counted inside data-parallel ranks, as trainers do."""
-    ranks = {axis: getattr(plan, axis) for axis in ("fsdp", "data")}
-    if plan.expert > 1 and plan.chips == job.slice.chips * plan.expert:
-        for axis, size in ranks.items():
-            if size % plan.expert == 0 and size > 1:
-                return (
-                    f" (expert is an axis of its own here, beside {axis}: "
-                    f"{axis}={size // plan.expert},expert={plan.expert})"
-                )
+def _expert_axis_note(job: Job, plan: Plan) -> str:
+    """How to write a plan in which experts were counted inside data-parallel ranks, as trainers count them."""
+    if plan.expert == 1 or plan.chips != job.slice.chips * plan.expert:
+        return ""
+    for axis in ("fsdp", "data"):
+        ranks = plan[axis]
+        if ranks > 1 and ranks % plan.expert == 0:
+            written = f"{axis}={ranks // plan.expert},expert={plan.expert}"
+            return f" (expert is an axis of its own here, beside {axis}: {written})"
     return ""
 
 
 def beyond(used: float, limit: float) -> str:
-    """Bytes of a chip that are more than it has, with more digits where the two would read alike.
+    """In words, by how much the bytes needed of a chip exceed its limit, with more digits where the two read alike.
 
     >>> beyond(90e9, 80e9), beyond(25.41e9, 25.36e9)
     ('90.0 GB per chip, 12% more than the 80 GB there are', '25.41 GB per chip, 0.2% more than the 25.36 GB there are')
@@ -340,9 +393,9 @@ def problems(job: Job, plan: Plan, verdict: Verdict) -> list[str]:
     """Why a plan cannot be run, each with the limit and by how much it is missed; empty if it can."""
     found: list[str] = []
     if plan.chips != job.slice.chips:
-        found.append(f"the plan is for {plan.chips} chips and {job.slice} has {job.slice.chips}{_own_axis(job, plan)}")
-    share = plan.replicas * plan.microbatch
-    if job.batch % share:
+        note = _expert_axis_note(job, plan)
+        found.append(f"the plan is for {plan.chips} chips and {job.slice} has {job.slice.chips}{note}")
+    if job.batch % (plan.replicas * plan.microbatch):
         found.append(
             f"a batch of {job.batch} sequences does not divide into {plan.replicas} replicas x microbatches of "
             f"{plan.microbatch}"
@@ -354,22 +407,31 @@ def problems(job: Job, plan: Plan, verdict: Verdict) -> list[str]:
     used, limit = first(verdict.hbm_bytes), job.slice.chip.visible
     if used > limit:
         found.append(f"it needs {beyond(used, limit)}")
-    there, room = first(verdict.ledger.host_bytes), job.slice.chip.host_memory
-    if there > room:
-        digits = 0 if there > 1.02 * room else 1
+    host_used, host_limit = first(verdict.ledger.host_bytes), job.slice.chip.host_memory
+    if host_used > host_limit:
+        digits = 0 if host_used > 1.02 * host_limit else 1  # so that the two do not read alike
         found.append(
-            f"it needs {there / 1e9:.{digits}f} GB of the host's memory per chip, {there / room - 1:.{digits}%} more "
-            f"than its share of {room / 1e9:.{digits}f} GB"
+            f"it needs {host_used / 1e9:.{digits}f} GB of the host's memory per chip, "
+            f"{host_used / host_limit - 1:.{digits}%} more than its share of {host_limit / 1e9:.{digits}f} GB"
         )
     return found
 
 
-def layer_points(job: Job, ledger: Ledger) -> list[tuple[str, float, float]]:
-    """(name, FLOPs per byte, expected FLOP/s) of the forward matmuls of the model's most common layer in the ledger of
-    a step."""
-    section = max(job.model.program().sections, key=lambda one: one.repeat).name
-    lines = [line for line in ledger.lines if line.section == section and line.phase == "forward"]
-    matmuls = [
-        (f"{line.part} {line.what}".strip(), line) for line in lines if line.kind in ("matmul", "grouped matmul")
-    ]
-    return [(name, line.flops / line.hbm_bytes, line.flops / line.expected_s) for name, line in matmuls]
+@dataclass(frozen=True)
+class LayerMatmul:
+    """A matmul as a point under a chip's roofline: FLOPs per byte of HBM, and the FLOP/s to expect."""
+
+    name: str
+    intensity: float
+    flops_per_s: float
+
+
+def layer_matmuls(job: Job, ledger: Ledger) -> list[LayerMatmul]:
+    """The forward matmuls of the model's most common layer in the ledger of a step."""
+    section = max(job.model.program().sections, key=lambda section: section.repeat).name
+    matmuls: list[LayerMatmul] = []
+    for line in ledger.lines:
+        if line.section == section and line.phase == "forward" and line.kind in ("matmul", "grouped matmul"):
+            name = f"{line.part} {line.what}".strip()
+            matmuls.append(LayerMatmul(name, line.flops / line.hbm_bytes, line.flops / line.expected_s))
+    return matmuls

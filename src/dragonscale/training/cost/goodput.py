@@ -26,10 +26,10 @@ from typing import Any
 
 from dragonscale.errors import Infeasible, InputError
 from dragonscale.physics.hardware import Slice
+from dragonscale.physics.hardware.failures import failure_rate, failure_rates, spread_between_clusters
 from dragonscale.physics.numbers import Number, maximum, sqrt
 from dragonscale.tables import beside
 
-DAY = 86400.0
 P90 = 1.2816
 """Standard deviations above the mean below which nine of ten outcomes of a normal distribution lie."""
 
@@ -93,11 +93,11 @@ def time_with_failures(seconds: Number, share: Number) -> Number:
 
 @functools.cache
 def _table() -> dict[str, Any]:
-    return beside(__file__, "failures.toml")
+    return beside(__file__, "recovery.toml")
 
 
 def published(name: str) -> float:
-    """A number of `failures.toml` that runs are reckoned with."""
+    """A number of `recovery.toml` that runs are reckoned with."""
     return float(_table()["times"][name]["value"])
 
 
@@ -182,19 +182,6 @@ class Run:
         return self.busy_p90_s / (1 - self.waiting_p90)
 
 
-def family_of(piece: Slice) -> dict[str, Any]:
-    """The rates of the chips' family."""
-    families = _table()["families"]
-    return families.get(piece.chip.architecture) or families.get(piece.chip.kind) or families["hopper"]
-
-
-def failure_rate(piece: Slice) -> float:
-    """Failures a second of a job on all chips of a slice."""
-    family = family_of(piece)
-    chip, host = (family[name]["failures"] / family[name]["days"] / DAY for name in ("chip", "host"))
-    return piece.chips * chip + piece.hosts * host
-
-
 def enough_hosts(out: float, spares: float) -> float:
     """The part of the time in which no more than `spares` hosts are out, of `out` in the mean: hosts fail one by one
     and each is back after its own time, so that their number is a Poisson variable.
@@ -232,7 +219,7 @@ def run_goodput(piece: Slice, clean_s: float, checkpoint_bytes: float, given: Co
     paid = 1 + (spares or 0.0) / piece.hosts
     # who owns spares, owns the chips too: waiting for a host is paid for, waiting for spot chips is not
     paid /= here
-    source = "by --mtbf" if given.mtbf else family_of(piece)["name"]
-    spread = 0.0 if given.mtbf else published("spread")
+    source = "by --mtbf" if given.mtbf else failure_rates(piece.chip).source
+    spread = 0.0 if given.mtbf else spread_between_clusters()
     numbers = interval, save, write, restart, share, waiting, waiting_p90, spares, out, paid, spread
     return Run(clean_s, rate, preempted, source, checkpoint_bytes, storage, *numbers)

@@ -8,23 +8,28 @@ from dataclasses import dataclass
 
 from dragonscale.models.lora import PART as ADAPTERS
 from dragonscale.physics.hardware.chip import dtype_bytes
+from dragonscale.physics.notation import Array
 from dragonscale.physics.numbers import Number, product
 from dragonscale.physics.sharding.layout import local_elements, local_sizes
-from dragonscale.physics.sharding.mesh import Mesh
-from dragonscale.plan.reader import Kernel, Reading
+from dragonscale.plan.reader import Kernel
 from dragonscale.training.cost.attention_lines import attention_lines
 from dragonscale.training.plan.eager import counted_kernels, eager_lines
-from dragonscale.training.plan.setting import LAUNCHES, NARROW_PARTS, PassLine, PlacedSection, Setting
+from dragonscale.training.plan.setting import LAUNCHES, NARROW_PARTS, PassLine, PlacedSection
 
 BLOCK_FORMATS = ("mxfp8", "nvfp4", "mxfp4")
 BLOCK_SCALES = 2.0
-"""Kernels of an expert's matmul in a format with block scales over those in others: beside the cast and the matmul the
+"""Kernels of an expert's matmul in a format with block scales over those in others: besides the cast and the matmul the
 scales of both operands are laid out anew (Transformer Engine, `te_general_grouped_gemm`)."""
+
+LOSS_FLOPS = 3.0
+"""Arithmetic on one logit, forward and again backward: a subtraction, an exponential and a sum; a product, a
+subtraction, a scale."""
 
 
 @dataclass
 class _Matmul:
-    """Matmuls that read the same tensor, as one: sizes on one chip."""
+    """Matmuls that read the same tensor, run as one: (m, k) times (k, n) on one chip, `batch` times, or for each of
+    some expert `groups`. `ops` are the indices of its ops with their FLOPs, `names` what they compute."""
 
     kernel: Kernel
     m: Number
@@ -36,7 +41,7 @@ class _Matmul:
     names: list[str]
 
     def join(self, other: "_Matmul") -> None:
-        """Side by side: more columns, or for the gradient of what they read, a longer sum."""
+        """Append a matmul side by side: further columns, or for the gradient of what they read, a longer sum."""
         if self.kernel.phase == "dgrad":
             self.k = self.k + other.k
         else:
@@ -44,124 +49,153 @@ class _Matmul:
         self.ops += other.ops
         self.names += [name for name in other.names if name not in self.names]
 
+    def operand_elements(self) -> Number:
+        """Elements of both operands and the result. Each expert has a matrix of its own: the second operand of most
+        grouped matmuls, and the result of those that compute weight gradients."""
+        left, right, result = self.m * self.k, self.n * self.k, self.m * self.n
+        if self.groups is None:
+            return left + right + result
+        if self.kernel.phase == "wgrad":
+            return left + right + result * self.groups
+        return left + right * self.groups + result
 
-def _matmul_of(kernel: Kernel, sizes: dict[str, Number], mesh: Mesh) -> _Matmul:
-    local = local_sizes(kernel.arrays, sizes, mesh)
-    rows, columns, summed, batch, experts = kernel.matmul
+
+def _matmul_of(kernel: Kernel, placed: PlacedSection) -> _Matmul:
+    """One kernel's matmul with the sizes on one chip."""
+    local = local_sizes(kernel.arrays, placed.sizes, placed.mesh)
+    rows, columns, summed, batch_dims, expert_dims = kernel.matmul
     m, n, k = (product(local[name] for name in names) for names in (rows, columns, summed))
-    many = product(local[name] for name in batch)
-    groups = product(local[name] for name in experts) if experts else None
-    name = (kernel.op.output or kernel.arrays[-1]).name if kernel.phase == "forward" else kernel.arrays[-1].name
-    if kernel.phase == "wgrad":
-        name = f"d{name}"
-    return _Matmul(kernel, m, n, k, many, groups, [(kernel.line, 2 * m * n * k * many)], [name])
+    batch = product(local[name] for name in batch_dims)
+    groups = product(local[name] for name in expert_dims) if expert_dims else None
+    computed = kernel.arrays[-1]
+    if kernel.phase == "forward" and kernel.op.output is not None:
+        computed = kernel.op.output
+    name = f"d{computed.name}" if kernel.phase == "wgrad" else computed.name
+    return _Matmul(kernel, m, n, k, batch, groups, [(kernel.line, 2 * m * n * k * batch)], [name])
 
 
-def kernel_lines(own: PlacedSection) -> Iterator[PassLine]:
-    reading = own.reading
+def kernel_lines(placed: PlacedSection) -> Iterator[PassLine]:
+    """Every kernel of a pass through a section, forward and backward, once."""
+    reading = placed.reading
     matmuls: dict[tuple[object, ...], _Matmul] = {}
     for kernel in reading.kernels:
         if kernel.function == "matmul":
-            one = _matmul_of(kernel, own.sizes, own.mesh)
+            matmul = _matmul_of(kernel, placed)
             key = (kernel.phase, kernel.part, *(array.name for array in kernel.op.inputs))
-            matmuls[key].join(one) if key in matmuls else matmuls.setdefault(key, one)
+            if key in matmuls:
+                matmuls[key].join(matmul)
+            else:
+                matmuls[key] = matmul
         elif kernel.function in ("attend", "score"):
-            yield from attention_lines(kernel, own)
+            yield from attention_lines(kernel, placed)
         else:
-            yield _elementwise_line(kernel, own)
-    if own.setting.stack.eager.counted and reading.kernels:
-        yield from eager_lines(own)
-    for one in matmuls.values():
-        yield _matmul_line(one, reading, own.setting)
+            yield _elementwise_line(kernel, placed)
+    if placed.setting.stack.eager.counted and reading.kernels:
+        yield from eager_lines(placed)
+    for matmul in matmuls.values():
+        yield _matmul_line(matmul, placed)
     if reading.section.name == "head" and reading.kernels:
-        yield from _loss_lines(own)
+        yield from _loss_lines(placed)
 
 
-def _matmul_line(one: _Matmul, reading: Reading, setting: Setting) -> PassLine:
-    section, rules = reading.section.name, reading.rules
-    kernel, timer = one.kernel, setting.timer
-    narrow = kernel.part in NARROW_PARTS
-    scaled = narrow and setting.plan.dtype in BLOCK_FORMATS
-    seconds: Number = 0.0
-    if timer is not None:
-        cast = timer.cast(one.m * one.k * one.batch, narrow) if kernel.phase != "wgrad" else 0.0
-        if one.groups is None:
-            seconds = timer.matmul(one.m, one.n, one.k, one.batch, narrow) + cast
-            if kernel.part == "head":
-                seconds = seconds * setting.stack.kernels.head
-        else:
-            wide = kernel.phase == "wgrad"
-            rows, other, inner = (one.k, one.m, one.n) if wide else (one.m, one.n, one.k)
-            seconds = timer.grouped(rows, other, inner, one.groups, narrow) + cast
-    flops, held = 0.0, 0.0
+def _matmul_seconds(matmul: _Matmul, placed: PlacedSection) -> Number:
+    """Expected seconds of a matmul, with the casts of what it reads."""
+    timer, kernel = placed.setting.timer, matmul.kernel
+    if timer is None:
+        return 0.0
+    narrow, wgrad = kernel.part in NARROW_PARTS, kernel.phase == "wgrad"
+    # A weight's gradient reads what the forward and the dgrad matmul have cast already.
+    cast: Number = 0.0
+    if not wgrad:
+        cast = timer.cast(matmul.m * matmul.k * matmul.batch, narrow)
+    if matmul.groups is None:
+        seconds = timer.matmul(matmul.m, matmul.n, matmul.k, matmul.batch, narrow) + cast
+        return seconds * placed.setting.stack.kernels.head if kernel.part == "head" else seconds
+    # Tokens are the grouped dim: the rows of most matmuls, and what a weight's gradient sums over.
+    rows, outer, inner = matmul.m, matmul.n, matmul.k
+    if wgrad:
+        rows, outer, inner = matmul.k, matmul.m, matmul.n
+    return timer.grouped(rows, outer, inner, matmul.groups, narrow) + cast
+
+
+def _matmul_line(matmul: _Matmul, placed: PlacedSection) -> PassLine:
+    setting, rules, kernel = placed.setting, placed.reading.rules, matmul.kernel
+    seconds = _matmul_seconds(matmul, placed)
+    flops, hbm_bytes, bound_s = 0.0, 0.0, 0.0
     if setting.detail:
-        flops = sum(done for _, done in one.ops)
-        held = 2.0 * one.batch * _operand_elements(one)
+        flops = sum(flops for _, flops in matmul.ops)
+        hbm_bytes = 2.0 * matmul.batch * matmul.operand_elements()
+        bound_s = flops / setting.peak(kernel.part)
+    kind, experts = "matmul", 0.0
+    if matmul.groups is not None:
+        scaled = kernel.part in NARROW_PARTS and setting.plan.dtype in BLOCK_FORMATS
+        kind, experts = "grouped matmul", matmul.groups * (BLOCK_SCALES if scaled else 1.0)
+    # Gathered keys and values may travel under the projections of attention.
     covers = kernel.part == "attention" and not (rules.ring or rules.trades or setting.stack.kernels.hops)
-    names = (section, kernel.phase, "+".join(one.names), "matmul" if one.groups is None else "grouped matmul")
     return PassLine(
-        *names,
+        placed.reading.section.name,
+        kernel.phase,
+        "+".join(matmul.names),
+        kind,
         part=kernel.part,
         flops=flops,
-        hbm_bytes=held,
-        bound_s=flops / setting.peak(kernel.part) if setting.detail else 0.0,
+        hbm_bytes=hbm_bytes,
+        bound_s=bound_s,
         expected_s=seconds,
-        ops=tuple(one.ops),
+        ops=tuple(matmul.ops),
         launches=1.0,
-        experts=0.0 if one.groups is None else one.groups * (BLOCK_SCALES if scaled else 1.0),
+        experts=experts,
         covers=seconds if covers else 0.0,
     )
 
 
-def _operand_elements(one: _Matmul) -> Number:
-    """Elements of both operands and the result. What every expert has of its own is its weights: an operand of most
-    grouped matmuls, the result of those that give their gradients."""
-    operands = one.m * one.k, one.n * one.k, one.m * one.n
-    if one.groups is None:
-        return sum(operands)
-    if one.kernel.phase == "wgrad":
-        return operands[0] + operands[1] + operands[2] * one.groups
-    return operands[0] + operands[1] * one.groups + operands[2]
-
-
-def _elementwise_line(kernel: Kernel, own: PlacedSection) -> PassLine:
+def _elementwise_line(kernel: Kernel, placed: PlacedSection) -> PassLine:
+    """A norm, a nonlinearity, a sum, or the routing of tokens: one pass over its tensors."""
+    stack, timer, op = placed.setting.stack, placed.setting.timer, kernel.op
+    backward, routing = kernel.phase == "dgrad", kernel.function in ("dispatch", "combine")
     arrays = tuple(array for array in kernel.arrays if "b" in array.names)
-    local = local_sizes(arrays, own.sizes, own.mesh)
-    elements = (product(local[dim.name] for dim in array.dims if dim.name in local) for array in arrays)
-    moved = sum(many * dtype_bytes(array.dtype or "bf16") for many, array in zip(elements, arrays, strict=True))
-    backward = kernel.phase == "dgrad"
-    routing = kernel.function in ("dispatch", "combine")
-    moved = moved * (1.5 if backward and not routing else 1)
-    if kernel.op.part == ADAPTERS and own.setting.stack.memory.allocator == "xla":
-        moved = 0.0 if backward else moved / len(arrays)  # added where the adapter's matmul ends, which reads one more
+    local = local_sizes(arrays, placed.sizes, placed.mesh)
+
+    def elements(array: Array) -> Number:
+        return product(local[dim.name] for dim in array.dims if dim.name in local)
+
+    moved = sum(elements(array) * dtype_bytes(array.dtype or "bf16") for array in arrays)
+    if backward and not routing:
+        moved = moved * 1.5  # reads the forward pass's input and the gradient, writes the other gradient
+    if op.part == ADAPTERS and stack.memory.allocator == "xla":
+        # Fused: the adapter's matmul adds its result where it ends, and reads one tensor more.
+        moved = 0.0 if backward else moved / len(arrays)
     launches = LAUNCHES.get(kernel.function, 1.0)
-    counted = counted_kernels(own.setting.stack.eager, kernel.op, backward)
+    counted = counted_kernels(stack.eager, op, backward)
     seconds: Number = 0.0
-    if (timer := own.setting.timer) is not None:
-        seconds = timer.route(moved) if routing else timer.memory(moved)
     if counted is not None:
-        shown = arrays[-1] if kernel.function == "act" else arrays[0]
-        moved, launches = product(local[dim.name] for dim in shown.dims if dim.name in local) * counted[0], counted[1]
+        element_bytes, launches = counted
+        moved = elements(arrays[-1] if kernel.function == "act" else arrays[0]) * element_bytes
         seconds = timer.stream(moved, launches) if timer is not None else 0.0
-    name = kernel.op.output.name if kernel.op.output is not None else kernel.function
-    names = (own.reading.section.name, kernel.phase, f"d{name}" if backward else name, "elementwise")
-    work = {"hbm_bytes": moved, "expected_s": seconds, "launches": launches}
-    return PassLine(*names, part="elementwise", ops=((kernel.line, 0.0),), **work)
+    elif timer is not None:
+        seconds = timer.route(moved) if routing else timer.memory(moved)
+    name = op.output.name if op.output is not None else kernel.function
+    return PassLine(
+        placed.reading.section.name,
+        kernel.phase,
+        f"d{name}" if backward else name,
+        "elementwise",
+        part="elementwise",
+        hbm_bytes=moved,
+        expected_s=seconds,
+        ops=((kernel.line, 0.0),),
+        launches=launches,
+    )
 
 
-LOSS_FLOPS = 3.0
-"""Arithmetic on one logit, forward and again backward: a subtraction, an exponential and a sum; a product, a
-subtraction, a scale."""
-
-
-def _loss_lines(own: PlacedSection) -> Iterator[PassLine]:
-    """The cross-entropy over this chip's logits, forward and backward."""
-    reading, setting = own.reading, own.setting
+def _loss_lines(placed: PlacedSection) -> Iterator[PassLine]:
+    """The cross-entropy over this chip's logits, forward and backward, which share its time evenly."""
+    reading, setting = placed.reading, placed.setting
     logits = reading.section.ops[-1].output
     assert logits is not None
-    count = local_elements(reading.rules.activation(logits), own.sizes, own.mesh)
-    both = setting.timer.loss(count) if setting.timer is not None else 0.0
+    count = local_elements(reading.rules.activation(logits), placed.sizes, placed.mesh)
+    both_passes = setting.timer.loss(count) if setting.timer is not None else 0.0
     moved = count * setting.stack.kernels.loss_bytes / 2
-    work = {"flops": LOSS_FLOPS * count, "hbm_bytes": moved, "expected_s": both / 2, "launches": 4.0}
+    work = {"flops": LOSS_FLOPS * count, "hbm_bytes": moved, "expected_s": both_passes / 2, "launches": 4.0}
     for phase in ("forward", "dgrad"):
         yield PassLine(reading.section.name, phase, "loss", "elementwise", part="elementwise", **work)

@@ -1,31 +1,31 @@
-"""The peak of a rank's memory: layers put into ranks, the moment when most is there, and what the allocator takes for
-it.
+"""The peak memory of a pipeline rank: its layers put together, the moment when most is there, and what the allocator
+takes beyond that.
 
-State (weights, master copy, optimizer) is there all the time. Beside it, four moments can be the fullest:
+State (weights, master copy, optimizer) is there during the whole step. Besides it, four moments can be the peak:
 
 | moment | what is there |
 |---|---|
-| head | everything that layers keep, the logits and what the loss makes of them |
-| layer | everything that layers keep, one layer's workspace, gathered weights, gradients on their way |
+| head | everything that layers save, the logits and what the loss makes of them |
+| layer | everything that layers save, one layer's workspace, gathered weights, gradients being reduced |
 | end | all gradients, one layer's workspace, gathered weights |
-| update | all gradients, and what the optimizer makes beside its state |
+| update | all gradients, and what the optimizer makes besides its state |
 
-Gradients lie in a buffer all the time in some stacks, and in others from the second microbatch on; otherwise each is
-there once its layer's backward pass is done, when what the layer kept is gone: so the start or the end of the backward
-pass is the fullest.
+Gradients have a buffer during the whole step in some stacks, and in others from the second microbatch on. Otherwise
+each exists once its layer's backward pass is done, when what the layer saved is gone: so either the start or the end of
+the backward pass is the peak.
 
-What these tensors add up to is what an allocator counts as allocated. It takes more: blocks that do not fit what is
-free (fragmentation, which must fit too), and blocks that it keeps for later (which it gives back when asked). Outside
-it lie the driver's context and the network library's buffers.
+The sum of these tensors is what an allocator counts as allocated. It takes more: blocks that do not fit the free ones
+(fragmentation, which must fit too), and blocks that it caches (which it gives back on demand). Outside it are the
+driver's context and the network library's buffers.
 
-What a plan keeps in the host's memory: `remat=offload` sends each block's input there and back, under the passes;
-`offload=activations:20` everything that twenty layers save (Transformer Engine's cpu_offload spreads the transfers of
-those layers over the passes of all, and a layer's tensors are there until its transfer is done).
-`offload=optimizer` keeps master copy and moments there: once a step a chip's share of the gradients goes down, the
-host's cores update it, and new weights come back (ZeRO-Offload, Ren et al. 2021; Megatron's --optimizer-cpu-offload).
-`offload=parameters` keeps the weights there, too: each layer fetches its shard in the forward pass and again in the
-backward pass (ZeRO-3 with offload_param, ZeRO-Infinity of Rajbhandari et al. 2021; FSDP's CPU offload). Stacks with
-`hosted_gradients` send gradients down with every microbatch, where the host adds them up. None of that is hidden.
+What a plan keeps in the host's memory: with `remat=offload` each block's input, which travels there and back under the
+passes; with `offload=activations:20` everything that twenty layers save (Transformer Engine's cpu_offload spreads the
+transfers of those layers over the passes of all, and a layer's tensors stay until its transfer is done). With
+`offload=optimizer` master copy and moments: once a step a chip's share of the gradients goes down, the host's cores
+update it, and new weights come back (ZeRO-Offload, Ren et al. 2021; Megatron's --optimizer-cpu-offload). With
+`offload=parameters` the weights, too: each layer fetches its shard in the forward pass and again in the backward pass
+(ZeRO-3 with offload_param, ZeRO-Infinity of Rajbhandari et al. 2021; FSDP's CPU offload). Stacks with
+`hosted_gradients` send gradients down with every microbatch, and the host adds them up. None of that is overlapped.
 """
 
 from dataclasses import dataclass, replace
@@ -34,15 +34,23 @@ from typing import Any
 
 from dragonscale.physics.numbers import Number, maximum, minimum, where
 from dragonscale.plan.ledger import HeldLine
-from dragonscale.training.memory.memory import Held, owned_bytes
+from dragonscale.training.memory.section_memory import SectionMemory, optimizer_bytes
 from dragonscale.training.plan.optimizers import MOMENTUM_BYTES, OPTIMIZER_BYTES
 from dragonscale.training.plan.plan import HOSTED_STATE, layers_of
 from dragonscale.training.plan.setting import Setting
 from dragonscale.training.plan.stack import StackMemory
-from dragonscale.training.plan.stages import FOLDED, StageLayers, held_last, held_microbatches, share_of_layers
+from dragonscale.training.plan.stages import (
+    FOLDED,
+    StageLayers,
+    held_microbatches,
+    held_microbatches_last,
+    share_of_layers,
+)
 
 OUTSIDE = ("fragmentation", "framework")
-"""Parts that no tensor has: what an allocator cannot use, and what lies outside of it."""
+"""Parts that are no tensors: what the allocator cannot use, and what is outside it."""
+
+# By part: what it is (of a section), and from when to when it is there.
 _TENSORS = {
     "weights": ("weights of {}", "always", "always"),
     "gradients": ("gradients of {}", "backward", "update"),
@@ -56,67 +64,77 @@ _TENSORS = {
     "whole": ("the model as it is loaded", "load", "load"),
     "placeholders": ("zero-filled gradient buffers", "always", "always"),
 }
-"""By part what it is, of a section, and from when to when it is there."""
-_THERE = {
+
+# What is there at each moment besides the state. "early" and "late" are the gradients that exist when the backward pass
+# begins and when it is done; "layers" and "ends" are the gathered weights of layers and of the embedding and the head.
+_MOMENTS = {
     "head": ("early", "activations", "logits", "ends"),
     "layer": ("early", "activations", "workspace", "layers", "ends", "reducing"),
     "end": ("late", "workspace", "layers", "ends", "reducing"),
     "update": ("late", "update"),
     "load": ("whole",),
 }
-"""What is there at each moment beside state: gradients as early or as late as that, weights gathered of layers and of
-the ends."""
 
 
 @dataclass(frozen=True)
-class Rank:
-    """Bytes of one rank: state and gradients by part and section, what layers keep by section, and
-    what comes and goes."""
+class RankMemory:
+    """Bytes of one pipeline rank: state by part and section, gradients and saved activations by section, and what comes
+    and goes by part of `_MOMENTS`. `early_gradients` is 1 where gradients have memory from the start of the backward
+    pass on."""
 
-    memory: StackMemory
+    stack_memory: StackMemory
     state: dict[tuple[str, str], Number]
     gradients: dict[str, Number]
-    kept: dict[str, Number]
-    passing: dict[str, Number]
-    early: Number
+    saved: dict[str, Number]
+    transient: dict[str, Number]
+    early_gradients: Number
 
     @cached_property
     def moments(self) -> dict[str, Number]:
-        """Bytes beside the state at each moment."""
-        late = sum(self.gradients.values())
-        sizes = self.passing | {"early": self.early * late, "late": late, "activations": sum(self.kept.values())}
-        return {name: sum(sizes[part] for part in there) for name, there in _THERE.items()}
+        """Bytes besides the state at each moment."""
+        gradients = sum(self.gradients.values())
+        sizes = self.transient | {
+            "early": self.early_gradients * gradients,
+            "late": gradients,
+            "activations": sum(self.saved.values()),
+        }
+        return {moment: sum(sizes[part] for part in parts) for moment, parts in _MOMENTS.items()}
 
     @cached_property
     def total(self) -> Number:
         """Bytes that must fit."""
         allocated = sum(self.state.values()) + maximum(*self.moments.values())
-        return allocated * (1 + self.memory.fragmentation) + self.memory.reserve_bytes
+        return allocated * (1 + self.stack_memory.fragmentation) + self.stack_memory.reserve_bytes
 
     def lines(self) -> list[HeldLine]:
-        """What is there at the fullest moment, tensor by tensor."""
-        most = maximum(*self.moments.values())
-        left: Number = 1.0
-        at: dict[str, Number] = {}  # 1 for the fullest moment, the first of several
-        for name, size in self.moments.items():
-            at[name] = where(size >= most, left, 0.0)
-            left = left - at[name]
+        """What is there at the peak, tensor by tensor."""
+        peak = maximum(*self.moments.values())
+        # Each moment is weighted 1 if it is the peak, else 0; of several equal ones the first is taken.
+        weights: dict[str, Number] = {}
+        remaining: Number = 1.0
+        for moment, size in self.moments.items():
+            weights[moment] = where(size >= peak, remaining, 0.0)
+            remaining = remaining - weights[moment]
 
         def present(part: str) -> Number:
-            return sum((at[name] for name, there in _THERE.items() if part in there), 0.0)
+            return sum((weights[moment] for moment, parts in _MOMENTS.items() if part in parts), 0.0)
 
-        found = [_line(part, section, size) for (part, section), size in self.state.items()]
-        often = self.early * present("early") + present("late")
-        found += [_line("gradients", section, often * size) for section, size in self.gradients.items()]
-        found += [_line("activations", section, present("activations") * size) for section, size in self.kept.items()]
-        gathered = present("layers") * self.passing["layers"] + present("ends") * self.passing["ends"]
-        found.append(_line("gathered weights", "", gathered))
+        lines = [_line(part, section, size) for (part, section), size in self.state.items()]
+        gradients_present = self.early_gradients * present("early") + present("late")
+        for section, size in self.gradients.items():
+            lines.append(_line("gradients", section, gradients_present * size))
+        for section, size in self.saved.items():
+            lines.append(_line("activations", section, present("activations") * size))
+        gathered = present("layers") * self.transient["layers"] + present("ends") * self.transient["ends"]
+        lines.append(_line("gathered weights", "", gathered))
         for part in ("workspace", "logits", "reducing", "update", "whole"):
-            found.append(_line(part, "", present(part) * self.passing[part]))
-        allocated = sum(line.bytes for line in found)
-        found.append(HeldLine("fragmentation", "the allocator's", self.memory.fragmentation * allocated))
-        found.append(HeldLine("framework", "context and network buffers", self.memory.reserve_bytes + 0 * allocated))
-        return found
+            lines.append(_line(part, "", present(part) * self.transient[part]))
+        allocated = sum(line.bytes for line in lines)
+        lines.append(HeldLine("fragmentation", "the allocator's", self.stack_memory.fragmentation * allocated))
+        # Zero times the sum gives the constant the shape of the others.
+        reserve = self.stack_memory.reserve_bytes + 0 * allocated
+        lines.append(HeldLine("framework", "context and network buffers", reserve))
+        return lines
 
 
 def _line(part: str, section: str, size: Number) -> HeldLine:
@@ -124,118 +142,167 @@ def _line(part: str, section: str, size: Number) -> HeldLine:
     return HeldLine(part, what.format(section), size, since, until, section)
 
 
-def ranks_held(
-    setting: Setting, held: dict[str, Held], layers: StageLayers, numbers: dict[str, Any], microbatches: Number
-) -> tuple[Rank, Rank]:
-    """What two ranks hold: the first, with the most microbatches and the embedding, and the last, with the head; under
-    schedules that fold the pipeline the first has both, and under DualPipe each of them."""
-    plan, alone, ends = setting.plan, numbers["pipe"] == 1, [section.name for section in setting.ends]
-    flight = held_microbatches(plan.schedule, numbers["pipe"], numbers["virtual"], microbatches)
-    few = minimum(held_last(plan.schedule, numbers["pipe"], numbers["virtual"]), microbatches)
-    early = 1.0 if setting.stack.memory.gradient_buffer else where(microbatches > 1, 1.0, 0.0)
-    both = plan.schedule in FOLDED or plan.schedule == "dualpipe"
-    first = {"embed": 1} | dict.fromkeys(ends, 1 if both else alone)
-    last = {"embed": 1 if plan.schedule == "dualpipe" else alone}
-    last |= dict.fromkeys(ends, alone if plan.schedule in FOLDED else 1)
-    sides = []
-    for counts in (layers.first, layers.last):
-        again, sent = (share_of_layers(word, counts, numbers) for word in (plan.remat, plan.offload))
-        sides.append(held | {kind: held[kind].with_layers(again, sent) for kind in counts})
-    fuller = _one_rank(setting, sides[0], layers.first, first, flight, early)
-    return fuller, _one_rank(setting, sides[1], layers.last, last, where(alone, flight, few), early)
+def outer_ranks(
+    setting: Setting,
+    sections: dict[str, SectionMemory],
+    layers: StageLayers,
+    degrees: dict[str, Any],
+    microbatches: Number,
+) -> tuple[RankMemory, RankMemory]:
+    """The memory of the two ranks that can be the fullest: the first, with the most microbatches in flight and the
+    embedding, and the last, with the head. Schedules that fold the pipeline give the first rank both ends, DualPipe
+    gives both ranks both."""
+    plan, no_pipeline = setting.plan, degrees["pipe"] == 1
+    ends = [section.name for section in setting.ends]
+    in_flight = held_microbatches(plan.schedule, degrees["pipe"], degrees["virtual"], microbatches)
+    last_in_flight = minimum(held_microbatches_last(plan.schedule, degrees["pipe"], degrees["virtual"]), microbatches)
+    early_gradients = where(microbatches > 1, 1.0, 0.0)
+    if setting.stack.memory.gradient_buffer:
+        early_gradients = 1.0
+    # How often each rank has the ends: an array over plans where it depends on whether there is a pipeline.
+    folded, both_ways = plan.schedule in FOLDED, plan.schedule == "dualpipe"
+    first_ends = {"embed": 1} | dict.fromkeys(ends, 1 if folded or both_ways else no_pipeline)
+    last_ends = {"embed": 1 if both_ways else no_pipeline}
+    last_ends |= dict.fromkeys(ends, no_pipeline if folded else 1)
+    first_sections = _mixed_layers(setting, sections, layers.first, degrees)
+    last_sections = _mixed_layers(setting, sections, layers.last, degrees)
+    last_in_flight = where(no_pipeline, in_flight, last_in_flight)
+    return (
+        _rank_memory(setting, first_sections, layers.first, first_ends, in_flight, early_gradients),
+        _rank_memory(setting, last_sections, layers.last, last_ends, last_in_flight, early_gradients),
+    )
 
 
-def _one_rank(
-    setting: Setting, held: dict[str, Held], counts: dict[str, Any], ends: dict[str, Any], flight: Number, early: Number
-) -> Rank:
-    # DualPipe's ranks hold the layers of two stages; the ends are counted already.
-    copies = dict.fromkeys(counts, 2.0 if setting.plan.schedule == "dualpipe" else 1.0) | dict.fromkeys(ends, 1.0)
-    memory, often = setting.stack.memory, counts | ends
-    blocks = [held[kind] for kind in counts]
-    state = {("weights", name): copies[name] * times * held[name].weights for name, times in often.items()}
-    state |= {("optimizer", name): times * held[name].optimizer for name, times in often.items()}
-    if memory.placeholders:
-        state["placeholders", ""] = maximum(*[one.placeholders for one in blocks], 0.0)
-    share = sum(times * held[name].parameters for name, times in often.items())
-    passing = {
-        "logits": ends["head"] * (held["head"].logits + held["head"].working),
-        "workspace": maximum(*[one.working - one.activations for one in blocks], 0.0) + _unfreed(setting, held, counts),
-        "layers": memory.prefetch * maximum(*[one.gathered for one in blocks], 0.0),
-        "ends": sum(times * held[name].gathered for name, times in ends.items()),
-        "reducing": maximum(*[one.reducing for one in blocks], 0.0),
-        "update": memory.update_bytes * share,
-        "whole": memory.loads_whole * sum(times * _loaded(held[name]) for name, times in often.items()),
+def _mixed_layers(
+    setting: Setting, sections: dict[str, SectionMemory], layer_counts: dict[str, Any], degrees: dict[str, Any]
+) -> dict[str, SectionMemory]:
+    """The sections of a rank, its layers as the mean over recomputed, offloaded and other ones."""
+    recomputed = share_of_layers(setting.plan.remat, layer_counts, degrees)
+    offloaded = share_of_layers(setting.plan.offload, layer_counts, degrees)
+    return sections | {kind: sections[kind].with_mixed_layers(recomputed, offloaded) for kind in layer_counts}
+
+
+def _rank_memory(
+    setting: Setting,
+    sections: dict[str, SectionMemory],
+    layer_counts: dict[str, Any],
+    end_counts: dict[str, Any],
+    in_flight: Number,
+    early_gradients: Number,
+) -> RankMemory:
+    """The memory of a rank with so many layers of each kind and so many of each end."""
+    stack_memory, counts = setting.stack.memory, layer_counts | end_counts
+    layers = [sections[kind] for kind in layer_counts]
+    # DualPipe's ranks hold the weights of two stages; the ends of both are counted already.
+    stages = 2.0 if setting.plan.schedule == "dualpipe" else 1.0
+    copies = dict.fromkeys(layer_counts, stages) | dict.fromkeys(end_counts, 1.0)
+    state: dict[tuple[str, str], Number] = {}
+    gradients: dict[str, Number] = {}
+    for name, count in counts.items():
+        state["weights", name] = copies[name] * count * sections[name].weights
+        gradients[name] = copies[name] * count * sections[name].gradients
+    for name, count in counts.items():
+        state["optimizer", name] = count * sections[name].optimizer
+    if stack_memory.placeholders:
+        state["placeholders", ""] = maximum(*[layer.placeholders for layer in layers], 0.0)
+    updated_parameters = sum(count * sections[name].updated_parameters for name, count in counts.items())
+    loaded = sum(count * _whole_weights(sections[name]) for name, count in counts.items())
+    # The layer with the largest workspace sets the peak; what it saved is counted with the activations already.
+    workspace = maximum(*[layer.workspace - layer.activations for layer in layers], 0.0)
+    transient = {
+        "logits": end_counts["head"] * (sections["head"].logits + sections["head"].workspace),
+        "workspace": workspace + _unfreed_input_gradients(setting, sections, layer_counts),
+        "layers": stack_memory.prefetch * maximum(*[layer.gathered for layer in layers], 0.0),
+        "ends": sum(count * sections[name].gathered for name, count in end_counts.items()),
+        "reducing": maximum(*[layer.reducing for layer in layers], 0.0),
+        "update": stack_memory.update_bytes * updated_parameters,
+        "whole": stack_memory.loads_whole * loaded,
     }
-    gradients = {name: copies[name] * times * held[name].gradients for name, times in often.items()}
-    kept = {name: flight * times * held[name].activations for name, times in counts.items()}
-    return Rank(memory, state, gradients, kept, passing, early)
+    saved = {name: in_flight * count * sections[name].activations for name, count in layer_counts.items()}
+    return RankMemory(stack_memory, state, gradients, saved, transient, early_gradients)
 
 
-def _loaded(one: Held) -> Number:
-    return one.shards * WEIGHT_BYTES * (one.used + one.frozen)
+def _whole_weights(section: SectionMemory) -> Number:
+    """Bytes of a section's weights where each chip loads the whole model before it shards it."""
+    return section.sharded * WEIGHT_BYTES * (section.used + section.frozen)
 
 
-def _unfreed(setting: Setting, held: dict[str, Held], counts: dict[str, Any]) -> Number:
-    """Gradients of layers' inputs, beside the two that a layer's own pass has, that FSDP1 holds: for a layer without
+def _unfreed_input_gradients(
+    setting: Setting, sections: dict[str, SectionMemory], layer_counts: dict[str, Any]
+) -> Number:
+    """Gradients of layers' inputs that FSDP1 holds, besides the two that a layer's own pass has: for a layer without
     trained weights of its own it waits for gradients of all inputs (`register_multi_grad_hook`), some of which never
     come. The inputs are held as long."""
     if not setting.stack.memory.frozen_gradients or not setting.tuning.rank or setting.plan.zero < 3:
         return 0.0
-    return sum(maximum(times - 2, 0) * held[name].shards * held[name].entry for name, times in counts.items())
+    total: Number = 0
+    for name, count in layer_counts.items():
+        total = total + maximum(count - 2, 0) * sections[name].sharded * sections[name].layer_input
+    return total
 
 
-def fullest_bytes(ranks: tuple[Rank, Rank]) -> Number:
+def fullest_bytes(ranks: tuple[RankMemory, RankMemory]) -> Number:
     """Bytes of the fuller rank."""
     return maximum(*(rank.total for rank in ranks))
 
 
-def fullest_rank(ranks: tuple[Rank, Rank]) -> list[HeldLine]:
-    """What the fuller rank holds."""
-    fuller = ranks[1].total > ranks[0].total
-    pairs = zip(*(rank.lines() for rank in ranks), strict=True)
-    return [replace(first, bytes=where(fuller, last.bytes, first.bytes)) for first, last in pairs]
+def fullest_rank_lines(ranks: tuple[RankMemory, RankMemory]) -> list[HeldLine]:
+    """What is there at the peak of the fuller rank."""
+    first, last = ranks
+    last_is_fuller = last.total > first.total
+    lines = []
+    for of_first, of_last in zip(first.lines(), last.lines(), strict=True):
+        lines.append(replace(of_first, bytes=where(last_is_fuller, of_last.bytes, of_first.bytes)))
+    return lines
 
 
-GRADIENT_BYTES, WEIGHT_BYTES = 4.0, 2.0
-"""Of a gradient as the host adds to it, and of a weight as it comes back."""
+# Of a gradient as the host adds it up, of a weight as it comes back, and of the master copy that the host's cores
+# update: in fp32 whatever the chip has (DeepSpeed's CPU Adam).
+GRADIENT_BYTES = 4.0
+WEIGHT_BYTES = 2.0
 HOST_MASTER_BYTES = 4.0
-"""Of a weight's master copy that the host's cores update: in fp32 whatever the chip has (DeepSpeed's CPU Adam)."""
 
 
-def hosted(
-    setting: Setting, held: dict[str, Held], layers: StageLayers, numbers: dict[str, Any], microbatches: Number
+def host_memory_lines(
+    setting: Setting,
+    sections: dict[str, SectionMemory],
+    layers: StageLayers,
+    degrees: dict[str, Any],
+    microbatches: Number,
 ) -> list[HeldLine]:
-    """What the fullest rank has its host keep, for one chip."""
+    """What the fullest rank keeps in the host's memory, for one chip."""
     plan = setting.plan
-    found: list[HeldLine] = []
-    often = {**layers.fullest, "embed": 1, **{section.name: 1 for section in setting.ends}}
+    lines: list[HeldLine] = []
+    counts = {**layers.fullest, "embed": 1, **{section.name: 1 for section in setting.ends}}
     if plan.offload == "parameters":
-        weights = sum(times * held[name].hosted_weights for name, times in often.items())
-        found.append(HeldLine("weights", "weights that layers fetch", weights))
+        weights = sum(count * sections[name].hosted_weights for name, count in counts.items())
+        lines.append(HeldLine("weights", "weights that layers fetch", weights))
     if plan.offload in HOSTED_STATE:
-        share = sum(times * held[name].parameters for name, times in often.items())
-        matrices = sum(times * held[name].matrices for name, times in often.items())
-        state = _hosted_state(setting, share, matrices, held["embed"].shards)  # every section is sharded, or none
-        found.append(HeldLine("optimizer", "master copy and state", state))
+        parameters = sum(count * sections[name].updated_parameters for name, count in counts.items())
+        matrices = sum(count * sections[name].muon_matrices for name, count in counts.items())
+        sharded = sections["embed"].sharded  # the same for every section
+        state = _hosted_state_bytes(setting, parameters, matrices, sharded)
+        lines.append(HeldLine("optimizer", "master copy and state", state))
         if not setting.stack.state.chip_updates:
-            found.append(
-                HeldLine("gradients", "gradients for the update", GRADIENT_BYTES * share, "backward", "update")
-            )
-    sent = share_of_layers(plan.offload, layers.fullest, numbers)
+            gradients = GRADIENT_BYTES * parameters
+            lines.append(HeldLine("gradients", "gradients for the update", gradients, "backward", "update"))
     if plan.remat == "offload" or layers_of(plan.offload):
-        flight = held_microbatches(plan.schedule, numbers["pipe"], numbers["virtual"], microbatches)
-        each = {name: one.entry if plan.remat == "offload" else sent * one.activations for name, one in held.items()}
-        kept = flight * sum(times * each[name] for name, times in layers.fullest.items())
-        found.append(HeldLine("activations", "saved by layers", kept, "forward", "backward"))
-    return found
+        offloaded = share_of_layers(plan.offload, layers.fullest, degrees)
+        saved: Number = 0
+        for name, count in layers.fullest.items():
+            layer = sections[name]
+            sent = layer.layer_input if plan.remat == "offload" else offloaded * layer.activations
+            saved = saved + count * sent
+        in_flight = held_microbatches(plan.schedule, degrees["pipe"], degrees["virtual"], microbatches)
+        lines.append(HeldLine("activations", "saved by layers", in_flight * saved, "forward", "backward"))
+    return lines
 
 
-def _hosted_state(setting: Setting, share: Number, matrices: Number, shards: Number) -> Number:
-    """Bytes of master copy and optimizer state of `share` parameters in the host's memory, of which `matrices` are
-    Muon's."""
+def _hosted_state_bytes(setting: Setting, parameters: Number, matrices: Number, sharded: Number) -> Number:
+    """Bytes of master copy and optimizer state in the host's memory, of which `matrices` elements are Muon's."""
     plan, stack = setting.plan, setting.stack
-    if stack.state.chip_updates:
-        return owned_bytes(plan, stack, share, matrices, shards)
+    if stack.state.chip_updates:  # the state only visits the chip, in the chip's formats
+        return optimizer_bytes(plan, stack, parameters, matrices, sharded)
     master = max(stack.state.master_bytes, HOST_MASTER_BYTES)
-    each = OPTIMIZER_BYTES[plan.optimizer]
-    return share * (master + each) - matrices * (each - MOMENTUM_BYTES)
+    moments = OPTIMIZER_BYTES[plan.optimizer]
+    return parameters * (master + moments) - matrices * (moments - MOMENTUM_BYTES)

@@ -1,4 +1,4 @@
-"""`--stack auto`: the stacks that people run on a chip for that kind of model, as the table `auto.toml` has them.
+"""`--stack auto`: the stacks that people run on a chip for that kind of model, from the table `auto.toml`.
 
 >>> from dragonscale.physics.hardware import parse_slice
 >>> from dragonscale.models import load_model
@@ -9,8 +9,8 @@
 
 Stacks whose trainer does not build the model are left out, and the reason says so.
 
->>> found = auto_choice(parse_slice("h100:8"), load_model("olmo2-7b"))
->>> found.stacks, found.why
+>>> choice = auto_choice(parse_slice("h100:8"), load_model("olmo2-7b"))
+>>> choice.stacks, choice.why
 (('hf-fsdp',), 'torchtitan, Megatron-LM and Megatron-Bridge do not build olmo2 models')
 """
 
@@ -47,8 +47,8 @@ class AutoChoice(UsualChoice, frozen=True, kw_only=True):
 
 
 class ProductionRuns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Runs of `chips` and more that were slower than the `benchmarks` (chips) that `stacks` are settled on: the stack
-    `as_run` has them."""
+    """Runs of `chips` and more that were slower than the benchmarks (of `benchmarks` chips) that `stacks` were fitted
+    on. The stack `as_run` describes them."""
 
     stacks: tuple[str, ...]
     names: tuple[str, ...]
@@ -60,7 +60,7 @@ class ProductionRuns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: str
 
     def share(self, chips: int) -> float:
-        """How far a band reaches to them: not at all for a benchmark's chips, all the way for theirs, without a jump.
+        """How far an error band reaches towards them, from 0 at a benchmark's number of chips to 1 at theirs.
 
         >>> [round(production_runs()[0].share(chips), 2) for chips in (32, 64, 512, 1536, 16384)]
         [0.0, 0.0, 0.65, 1.0, 1.0]
@@ -81,8 +81,8 @@ def production_runs() -> tuple[ProductionRuns, ...]:
     return msgspec.convert(shipped_table("training.plan", "auto.toml")["production"], tuple[ProductionRuns, ...])
 
 
-def auto_choice(piece: Slice, model: Transformer, tuned: bool = False) -> AutoChoice:
-    """What people run there and builds the model, with the reason.
+def auto_choice(slice_: Slice, model: Transformer, tuned: bool = False) -> AutoChoice:
+    """The stacks that people run on a slice and that build the model, with the reason.
 
     >>> from dragonscale.physics.hardware import parse_slice
     >>> from dragonscale.models import load_model
@@ -90,13 +90,14 @@ def auto_choice(piece: Slice, model: Transformer, tuned: bool = False) -> AutoCh
     ('axolotl', 'hf')
     """
     experts = any("e" in section.dims for section in model.program().sections)
-    suitable = (row for row in auto_choices() if row.suits(piece.chip) and row.experts in (None, experts))
+    suitable = (row for row in auto_choices() if row.suits(slice_.chip) and row.experts in (None, experts))
     usual = next(row for row in suitable if tuned or not row.tuned)
-    return _that_build(usual, model, family(piece.chip))
+    return _that_build(usual, model, family(slice_.chip))
 
 
 def _that_build(usual: AutoChoice, model: Transformer, chips: str) -> AutoChoice:
-    """The usual choice with the stacks that build a model, and what of it had to give way; `chips` are a family."""
+    """The usual choice reduced to stacks that build the model, and which of it had to give way; `chips` are a
+    family."""
     built = tuple(stack for stack in usual.stacks if not unbuilt(stack, model))
     if built == usual.stacks:
         return usual
@@ -104,21 +105,25 @@ def _that_build(usual: AutoChoice, model: Transformer, chips: str) -> AutoChoice
     given_up = tuple(stack for stack in left_out if stack in usual.stacks)
     otherwise = tuple(stack for stack in usual.otherwise if not unbuilt(stack, model))
     if built:
-        text = f"{usual.why}; {_do_not_build(given_up, model)}"
-        return msgspec.structs.replace(usual, stacks=built, why=text, otherwise=otherwise, left_out=given_up)
+        why = f"{usual.why}; {_do_not_build(given_up, model)}"
+        return msgspec.structs.replace(usual, stacks=built, why=why, otherwise=otherwise, left_out=given_up)
     others = [stack for stack in (*usual.otherwise, *usual.others) if not unbuilt(stack, model)]
     if others:
-        # what stands before it in the list does not build the model either
-        text = _do_not_build(left_out, model)
-        return msgspec.structs.replace(usual, stacks=(others[0],), why=text, otherwise=(), left_out=given_up)
+        # The reason also names what comes before it in the list and does not build the model either.
+        why = _do_not_build(left_out, model)
+        return msgspec.structs.replace(usual, stacks=(others[0],), why=why, otherwise=(), left_out=given_up)
     nearest = usual.stacks[-1]
-    names = builders_elsewhere(model, chips)
-    verb = "does" if len(names) == 1 else "do"
-    elsewhere = f" ({listed(names)} {verb})" if names else ""
     kind = model.config.get("model_type")
-    text = f"no trainer that --stack auto weighs for this job on {FAMILIES[chips]} builds {kind} models{elsewhere}"
-    text += f"; planned as {_title(nearest)} would run it"
-    return msgspec.structs.replace(usual, stacks=(nearest,), why=text, otherwise=(), unbuilt=True)
+    why = f"no trainer that --stack auto weighs for this job on {FAMILIES[chips]} builds {kind} models"
+    if names := builders_elsewhere(model, chips):
+        why += f" ({listed(names)} {_do(names)})"
+    why += f"; planned as {_title(nearest)} would run it"
+    return msgspec.structs.replace(usual, stacks=(nearest,), why=why, otherwise=(), unbuilt=True)
+
+
+def _do(names: Sequence[str]) -> str:
+    """The verb that goes with one name or with several."""
+    return "does" if len(names) == 1 else "do"
 
 
 def judged_as(stack: str, model: Transformer) -> str:
@@ -141,19 +146,19 @@ def listed(names: Sequence[str]) -> str:
 
 
 def _do_not_build(stacks: tuple[str, ...], model: Transformer) -> str:
-    """That the trainers of some stacks do not build models of a type, or not its text model alone."""
+    """A clause that the trainers of some stacks do not build models of a type, or not its text model alone."""
     kind = str(model.config.get("model_type"))
-    whole = [stack for stack in stacks if _with_vision(stack, kind)]
-    titles = list(dict.fromkeys(_title(stack) for stack in stacks if stack not in whole))
+    with_vision = [stack for stack in stacks if _builds_with_vision(stack, kind)]
+    titles = list(dict.fromkeys(_title(stack) for stack in stacks if stack not in with_vision))
     parts = []
     if titles:
-        parts.append(f"{listed(titles)} {'does' if len(titles) == 1 else 'do'} not build {kind} models")
-    for title in dict.fromkeys(map(_title, whole)):
+        parts.append(f"{listed(titles)} {_do(titles)} not build {kind} models")
+    for title in dict.fromkeys(map(_title, with_vision)):
         parts.append(f"{title} builds {kind} models only with their vision encoder")
     return ", and ".join(parts)
 
 
-def _with_vision(stack: str, kind: str) -> bool:
+def _builds_with_vision(stack: str, kind: str) -> bool:
     """Whether a stack's trainer builds models of a type only with their vision encoder."""
     trainer = trainer_of(stack)
     return trainer is not None and kind in trainer.vision

@@ -1,5 +1,5 @@
-"""Which models a trainer builds, as the table `builds.toml` has them: what the planner chooses stacks by, and what
-exports refuse.
+"""Which models a trainer builds, from the table `builds.toml`: the planner chooses stacks by it, and exports refuse
+models by it.
 
 >>> from dragonscale.models import load_model
 >>> unbuilt("torchtitan", load_model("llama3-8b")), unbuilt("torchtitan", load_model("qwen2.5-7b"))
@@ -21,15 +21,15 @@ from dragonscale.plan.settings import shipped_table
 from dragonscale.training.plan.legality import rules
 from dragonscale.training.plan.plan import Plan
 
+# The library that Megatron-LM and Megatron-Bridge run on, and their stacks with its speeds. Its name means whichever of
+# them builds the model.
 LIBRARY = "megatron-core"
-"""The library that Megatron-LM and Megatron-Bridge run on: a name of either, by which of them builds the model."""
 ON_LIBRARY = ("megatron-lm", "megatron-bridge-26.04")
-"""The stacks of those two that have its speeds."""
 _SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 
 
 class Flavor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Sizes that a trainer has a model in."""
+    """The sizes of one of the models that a trainer ships."""
 
     name: str
     hidden_size: int
@@ -38,7 +38,7 @@ class Flavor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     vocab_size: int
 
     def has(self, fields: Mapping[str, Any]) -> bool:
-        """Whether a model's config says these sizes; what it does not say agrees."""
+        """Whether a model's config has these sizes; fields that it leaves out agree."""
         return all(fields.get(name, getattr(self, name)) == getattr(self, name) for name in _SIZES)
 
 
@@ -92,15 +92,15 @@ class TrainerBuilds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             return f"{self.named} builds {kind} models only with their vision encoder"
         if self.open and kind not in self.not_built:
             return ""
+        refusal = f"{self.named} does not build models of type {kind}"
         lacks = trainers()[self.like].lacks if self.like else self.lacks
-        lacking = f": it has no words for {lacks[kind]}" if kind in lacks else ""
-        return f"{self.named} does not build models of type {kind}{lacking}"
+        return f"{refusal}: it has no words for {lacks[kind]}" if kind in lacks else refusal
 
     def _unlike(self, kind: str, fields: Mapping[str, Any]) -> str:
-        """What a model of a type that it builds has and its models have not."""
-        more = [name for name in self.without if fields.get(name)]
-        if more:
-            return f"{self.named} builds {kind} models only without {' and '.join(more)}"
+        """What a model of a type that it builds has and the trainer's models do not have."""
+        unsupported = [name for name in self.without if fields.get(name)]
+        if unsupported:
+            return f"{self.named} builds {kind} models only without {' and '.join(unsupported)}"
         heads, width = fields.get("num_attention_heads"), fields.get("hidden_size")
         head = fields.get("head_dim")
         if kind in self.square and head and heads and head * heads != width:
@@ -116,12 +116,14 @@ class TrainerBuilds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
 
 def _preset_name(model: str) -> str:
-    """The preset that a name stands for, as it is; empty for a file, or where fields were changed."""
-    return str(preset(model)["name"]) if "?" not in model and is_preset(model) else ""
+    """The preset that a name stands for; empty for a file, or where fields were changed (`name?field=value`)."""
+    if "?" in model or not is_preset(model):
+        return ""
+    return str(preset(model)["name"])
 
 
 def _published(model: str) -> bool:
-    """Whether a model's config can be read elsewhere as it is here: from the Hub, or from the user's own file."""
+    """Whether other software can read the model's config: from the Hub, or from the user's own file."""
     if "?" in model:
         return False
     return not is_preset(model) or hub.hub_name(str(preset(model).get("source", ""))) is not None
@@ -134,12 +136,12 @@ def trainers() -> dict[str, TrainerBuilds]:
 
 
 def trainer_of(stack: str) -> TrainerBuilds | None:
-    """The trainer that runs a stack's plans; None where that is nobody's software (`generic`, one of a paper)."""
+    """The trainer that runs a stack's plans; None if there is no such software (`generic`, one of a paper)."""
     return next((trainer for trainer in trainers().values() if stack in trainer.stacks), None)
 
 
 def release_of(stack: str) -> str:
-    """The software and release that a stack's plans are for; empty where that is nobody's.
+    """The software and release that a stack's plans are for; empty if there is none.
 
     >>> release_of("megatron-bridge-26.04"), release_of("generic")
     ('Megatron-Bridge 0.6.2', '')
@@ -149,7 +151,7 @@ def release_of(stack: str) -> str:
 
 
 def software_of(stack: str) -> str:
-    """The same in words, with the age of the software that the stack's speeds are of."""
+    """The software and release, and the older release on which the stack's speeds were measured, if it is another."""
     trainer = trainer_of(stack)
     if trainer is None:
         return ""
@@ -158,8 +160,8 @@ def software_of(stack: str) -> str:
 
 
 def unbuilt(stack: str, model: Transformer) -> str:
-    """Why the trainer of a stack does not build a model; empty if it does, or nothing is known of the stack, or the
-    model is of no type (sizes that a user wrote)."""
+    """Why the trainer of a stack does not build a model; empty if it does, if the stack has no trainer, or if the model
+    has no type (sizes that a user wrote)."""
     trainer = trainer_of(stack)
     if trainer is None or not model.config.get("model_type"):
         return ""
@@ -175,20 +177,22 @@ def expert_ranks_note(stack: str, plan: Plan) -> str:
     ep64 with tp2 spreads experts over 128 ranks, as --expert-model-parallel-size 128 does; for 64 ranks write ep32.
     """
     trainer = trainer_of(stack)
-    inner = 1 if plan.etp else plan.tensor
-    over = plan.context if plan.fold == "context" else 1
-    if trainer is None or not trainer.expert_flag or plan.expert == 1 or inner * over == 1:
+    tensor = 1 if plan.etp else plan.tensor
+    context = plan.context if plan.fold == "context" else 1
+    folded = tensor * context  # ranks of other axes that experts are spread over, too
+    if trainer is None or not trainer.expert_flag or plan.expert == 1 or folded == 1:
         return ""
-    beside = " ".join([f"tp{inner}"] * (inner > 1) + [f"cp{over}"] * (over > 1))
-    ranks = plan.expert * inner * over
-    read = f"ep{plan.expert} with {beside} spreads experts over {ranks:,} ranks, as {trainer.expert_flag} {ranks} does"
-    if plan.expert % (inner * over):
-        return f"{read}."
-    return f"{read}; for {plan.expert} ranks write ep{plan.expert // (inner * over)}."
+    axes = " ".join(f"{name}{size}" for name, size in (("tp", tensor), ("cp", context)) if size > 1)
+    ranks = plan.expert * folded
+    note = f"ep{plan.expert} with {axes} spreads experts over {ranks:,} ranks, as {trainer.expert_flag} {ranks} does"
+    if plan.expert % folded:
+        return f"{note}."
+    return f"{note}; for {plan.expert} ranks write ep{plan.expert // folded}."
 
 
 def meant(stack: str, model: Transformer) -> str:
-    """The stack that a user means by a name: of Megatron-Core, the library, the trainer on it that builds the model.
+    """The stack that a user means by a name. Megatron-Core is a library: it means the trainer on it that builds the
+    model.
 
     >>> from dragonscale.models import load_model
     >>> [meant("megatron-core", load_model(name)) for name in ("llama3-8b", "glm-5", "olmo2-32b")]
@@ -200,15 +204,15 @@ def meant(stack: str, model: Transformer) -> str:
 
 
 def builders_elsewhere(model: Transformer, chips: str) -> list[str]:
-    """Trainers that build a model on a family of chips, whether plans are written for them or not: where a search
-    found none among its own.
+    """Trainers that build a model on a family of chips, whether plans can be exported to them or not: for when no stack
+    of a search does.
 
     >>> from dragonscale.models import load_model
     >>> [builders_elsewhere(load_model("kimi-linear-48b-a3b"), chips) for chips in ("nvidia", "tpu")]
     [['axolotl', 'NeMo AutoModel'], []]
     """
-    there = (trainer for trainer in trainers().values() if _runs_on(trainer, chips))
-    return [trainer.title for trainer in there if not trainer.refuses(model.config, model.name)]
+    available = (trainer for trainer in trainers().values() if _runs_on(trainer, chips))
+    return [trainer.title for trainer in available if not trainer.refuses(model.config, model.name)]
 
 
 def _runs_on(trainer: TrainerBuilds, chips: str) -> bool:

@@ -9,114 +9,150 @@ read, and three hidden gradients.
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from dragonscale.models.activations import hands_on
 from dragonscale.models.lora import PART as ADAPTERS
 from dragonscale.models.program import Op, Section
 from dragonscale.physics.notation import Array
 from dragonscale.physics.numbers import Number
-from dragonscale.physics.sharding.layout import local_elements
-from dragonscale.physics.sharding.mesh import Mesh
-from dragonscale.plan.rules import Rules
+from dragonscale.training.plan.local_section import LocalSection
 from dragonscale.training.plan.setting import PassLine, PlacedSection
 from dragonscale.training.plan.stack import StackEager
 
+# Kernels that an op takes, (forward, backward).
 KERNELS = {"norm": (6.0, 11.0), "act": (2.0, 3.0), "add": (1.0, 1.0), "adapter_add": (2.0, 1.0)}
-"""Kernels of a line, forward and backward; of rotations, casts and sums below."""
-ROTATION, CASTS = (5.0, 8.0), (2.0, 2.0)
+ROTATION_KERNELS = (5.0, 8.0)
+CAST_KERNELS = (2.0, 2.0)
+
+# Gradients alive where SwiGLU's backward pass is at its fullest: of its output, and of both that it multiplies.
 HIDDEN_GRADIENTS = 3.0
-"""Of SwiGLU's output and of both that it multiplies."""
 
 
 def counted_kernels(eager: StackEager, op: Op, backward: bool) -> tuple[float, float] | None:
-    """Bytes that a line's kernels move for an element of what it reads, or for SwiGLU puts out, and how many they are;
-    None for lines that are timed as one kernel."""
+    """Bytes that an op's kernels move for an element of what it reads (of SwiGLU, for one of its output), and how many
+    kernels they are; None for ops that are timed as one kernel."""
     name = "adapter_add" if op.part == ADAPTERS and op.function == "add" else op.function
     if not eager.counted or name not in KERNELS or one_kernel(op):
         return None
-    return getattr(eager, f"{name}_back" if backward else name), KERNELS[name][backward]
+    field = f"{name}_back" if backward else name
+    return getattr(eager, field), KERNELS[name][backward]
 
 
 def one_kernel(op: Op) -> bool:
-    """Whether PyTorch has a line as one kernel: LayerNorm, which has a bias, and nonlinearities that gate nothing."""
+    """Whether PyTorch has an op as one kernel: LayerNorm, which has a bias, and nonlinearities that gate nothing."""
     return (op.function == "norm" and len(op.weights) > 1) or (op.function == "act" and len(op.inputs) < 2)
 
 
-def eager_lines(own: PlacedSection) -> Iterator[PassLine]:
-    """Kernels that no line of the program stands for: rotations, and casts and sums around matmuls."""
-    eager, section = own.setting.stack.eager, own.reading.section
-    readers = _readers(section)
-    seen: set[tuple[str, int]] = set()
-    for op, maker, source in _reads(section):
-        every = local_elements(own.reading.rules.activation(source), own.sizes, own.mesh)
-        if op.function == "attend":
+@dataclass(frozen=True)
+class _Read:
+    """A matmul by a weight, or attention, that reads a tensor; `maker` is the index of the op that made it, or -1 for
+    what came from outside the section."""
+
+    op: Op
+    maker: int
+    tensor: Array
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What tells the tensor from others of its name."""
+        return self.tensor.name, self.maker
+
+
+def eager_lines(placed: PlacedSection) -> Iterator[PassLine]:
+    """Kernels that no op of the program stands for: rotations, and casts and sums around matmuls."""
+    eager, local = placed.setting.stack.eager, placed.local
+    reads = _reads(local.section)
+    # How many matmuls read each tensor: the gradients of all of them are added up.
+    readers = Counter(read.key for read in reads if read.op.function == "einsum")
+    summed: set[tuple[str, int]] = set()
+    for read in reads:
+        source, elements = read.tensor, local.elements(read.tensor)
+        if read.op.function == "attend":
             if "t" in source.names or "s" in source.names:
-                yield from _both(own, f"rotated {source.name}", every, (eager.rope, eager.rope_back), ROTATION)
+                what, rope = f"rotated {source.name}", (eager.rope, eager.rope_back)
+                yield from _forward_and_backward(placed, _Elementwise(what, elements, rope, ROTATION_KERNELS))
             continue
-        adapter = op.part == ADAPTERS
-        cast = (eager.adapter_read, eager.adapter_read_back) if adapter else (eager.read, eager.read_back)
-        summed = eager.shared_back if (source.name, maker) in seen and readers[source.name, maker] > 1 else 0.0
-        seen.add((source.name, maker))
-        yield from _both(own, f"{source.name} for {op.weights[0].name}", every, (cast[0], cast[1] + summed), CASTS)
+        cast, cast_back = eager.read, eager.read_back
+        if read.op.part == ADAPTERS:
+            cast, cast_back = eager.adapter_read, eager.adapter_read_back
+        if read.key in summed and readers[read.key] > 1:  # every gradient but the first is added to the others
+            cast_back = cast_back + eager.shared_back
+        summed.add(read.key)
+        what = f"{source.name} for {read.op.weights[0].name}"
+        yield from _forward_and_backward(placed, _Elementwise(what, elements, (cast, cast_back), CAST_KERNELS))
 
 
-Both = tuple[float, float]
-"""Forward and backward."""
+@dataclass(frozen=True)
+class _Elementwise:
+    """Work on some elements: bytes moved for each of them and kernels launched, both (forward, backward)."""
+
+    what: str
+    elements: Number
+    element_bytes: tuple[float, float]
+    kernels: tuple[float, float]
 
 
-def _both(own: PlacedSection, what: str, every: Number, each: Both, kernels: Both) -> Iterator[PassLine]:
-    timer = own.setting.timer
-    for phase, bytes_, many in zip(("forward", "dgrad"), each, kernels, strict=True):
-        if bytes_:
-            moved = every * bytes_
-            seconds = timer.stream(moved, many) if timer is not None else 0.0
-            work = {"hbm_bytes": moved, "expected_s": seconds, "launches": many}
-            yield PassLine(own.reading.section.name, phase, what, "elementwise", part="elementwise", **work)
+def _forward_and_backward(placed: PlacedSection, work: _Elementwise) -> Iterator[PassLine]:
+    """A line for each direction in which the work moves anything."""
+    timer, section = placed.setting.timer, placed.reading.section.name
+    for phase, element_bytes, kernels in zip(("forward", "dgrad"), work.element_bytes, work.kernels, strict=True):
+        if not element_bytes:
+            continue
+        moved = work.elements * element_bytes
+        seconds = timer.stream(moved, kernels) if timer is not None else 0.0
+        measured = {"hbm_bytes": moved, "expected_s": seconds, "launches": kernels}
+        yield PassLine(section, phase, work.what, "elementwise", part="elementwise", **measured)
 
 
-def _reads(section: Section) -> Iterator[tuple[Op, int, Array]]:
-    """Matmuls by a weight, and queries and keys of attention, with what they read and the line that made it."""
-    made: dict[str, int] = {}
-    for line, op in enumerate(section.ops):
+def _reads(section: Section) -> list[_Read]:
+    """Every tensor that a matmul by a weight reads, and the queries and keys of attention."""
+    makers: dict[str, int] = {}  # index of the op that last made each name
+    reads: list[_Read] = []
+    for index, op in enumerate(section.ops):
         if op.function == "einsum" and op.weights and op.inputs:
-            yield op, made.get(op.inputs[0].name, -1), op.inputs[0]
+            reads.append(_Read(op, makers.get(op.inputs[0].name, -1), op.inputs[0]))
         elif op.function == "attend":
-            yield from ((op, made.get(array.name, -1), array) for array in op.inputs[:2])
+            reads += [_Read(op, makers.get(array.name, -1), array) for array in op.inputs[:2]]
         if op.output is not None:
-            made[op.output.name] = line
+            makers[op.output.name] = index
+    return reads
 
 
-def _readers(section: Section) -> Counter[tuple[str, int]]:
-    """How many matmuls read each tensor."""
-    return Counter((source.name, maker) for op, maker, source in _reads(section) if op.function == "einsum")
-
-
-def kept_bytes(
-    section: Section, sizes: dict[str, Number], mesh: Mesh, rules: Rules, eager: StackEager
-) -> tuple[Number, Number]:
-    """Bytes of activations that a layer keeps beside those that gradients need, and of those that are alive in its
-    backward pass beside all of them."""
-    more: Number = 0.0
+def eager_memory(local: LocalSection) -> tuple[Number, Number]:
+    """Bytes of activations that a layer saves beyond those that its gradients need, and bytes alive in its backward
+    pass beyond all that it saves."""
+    section, eager = local.section, local.stack.eager
+    saved: Number = 0.0
     alive: Number = 0.0
-
-    def size(array: Array) -> Number:
-        return local_elements(rules.activation(array), sizes, mesh)
-
+    matmuls = [op for op in section.ops if op.function == "einsum"]
     for op in section.ops:
         if op.function == "norm" and op.inputs:
-            more = more + eager.norm_kept * size(op.inputs[0]) * (not one_kernel(op))
+            saved = saved + eager.norm_kept * local.elements(op.inputs[0]) * (not one_kernel(op))
         elif op.function == "act" and op.output is not None:
-            hidden = size(op.output)
-            more = more + eager.act_kept * hidden * (not one_kernel(op))
-            kept = any(not hands_on(one) and op.output in one.inputs for one in section.ops if one.function == "einsum")
-            alive = alive + 2.0 * hidden * (HIDDEN_GRADIENTS - kept)
-    trained = [one for one in _reads(section) if one[0].function == "einsum" and not one[0].frozen]
-    first: set[tuple[str, int]] = set()
-    for op, maker, source in trained if eager.own_inputs else []:
-        own = op.part == ADAPTERS
-        by = section.ops[maker].function if maker >= 0 else ""
-        again = (source.name, maker) in first and (own or by == "norm")
-        first.add((source.name, maker))
-        more = more + 2.0 * size(source) * (again or (own and by == "attend"))
-    entry = section.ops[0].inputs[0] if section.ops[0].inputs else None
-    return more, alive + (eager.residual * size(entry) if entry is not None else 0.0)
+            hidden = local.elements(op.output)
+            saved = saved + eager.act_kept * hidden * (not one_kernel(op))
+            # The last matmul has read its input, which is freed, when SwiGLU's gradients are found.
+            is_saved = any(not hands_on(matmul) and op.output in matmul.inputs for matmul in matmuls)
+            alive = alive + 2.0 * hidden * (HIDDEN_GRADIENTS - is_saved)
+    if eager.own_inputs:
+        for copy in _cast_copies(local):
+            saved = saved + copy
+    first = section.ops[0]
+    if first.inputs:
+        alive = alive + eager.residual * local.elements(first.inputs[0])
+    return saved, alive
+
+
+def _cast_copies(local: LocalSection) -> Iterator[Number]:
+    """Bytes of each of the bf16 copies that matmuls keep where each casts its own: all that read a norm's output after
+    the first, and adapters whatever they read again or read of attention."""
+    copied: set[tuple[str, int]] = set()
+    for read in _reads(local.section):
+        if read.op.function != "einsum" or read.op.frozen:
+            continue
+        adapter = read.op.part == ADAPTERS
+        made_by = local.section.ops[read.maker].function if read.maker >= 0 else ""
+        further = read.key in copied and (adapter or made_by == "norm")
+        copied.add(read.key)
+        yield 2.0 * local.elements(read.tensor) * (further or (adapter and made_by == "attend"))

@@ -9,17 +9,16 @@ A capacity caps what one expert takes, over its even share: rows beyond it are d
 expert computes that many rows whatever was routed to it.
 """
 
-from dragonscale.models.program import Section
+from dataclasses import replace
+
 from dragonscale.physics.numbers import Number, ceil, floor, maximum, minimum
-from dragonscale.physics.sharding.layout import local_elements
-from dragonscale.physics.sharding.mesh import Mesh
-from dragonscale.plan.rules import Rules
+from dragonscale.training.plan.local_section import LocalSection
 from dragonscale.training.plan.stack import Stack, change
 
 UNEVEN = 1.3
-"""Tokens of the busiest expert over the mean that a recommended plan must have memory for: a judgement between trained
-MoEs whose load a loss balances, which were half as much again and more over a test set, and those that a bias balances,
-which were a few percent (Wang et al. 2024, Auxiliary-Loss-Free Load Balancing, MaxVio)."""
+"""Tokens of the busiest expert over the mean that a recommended plan must have memory for. Chosen between trained MoEs
+whose load is balanced by a loss (50% and more over the mean on a test set) and by a bias (a few percent): Wang et al.
+2024, Auxiliary-Loss-Free Load Balancing, MaxVio."""
 
 
 def uneven(stack: Stack) -> Stack:
@@ -41,25 +40,29 @@ def chip_load(skew: float, experts: Number, held: Number) -> Number:
     return 1 + (skew - 1) * ((experts - held) / (held * maximum(experts - 1, 1))) ** 0.5
 
 
-def expert_room(section: Section, rules: Rules, sizes: dict[str, Number], mesh: Mesh, stack: Stack) -> Number:
+def busiest_row_factor(local: LocalSection) -> Number:
     """Rows that the experts of the busiest chip compute, over those that are routed to a chip on average."""
-    routed = next((op.output for op in section.ops if op.function == "dispatch"), None)
-    skew, capacity = stack.experts.skew, stack.experts.capacity
+    routed, sizes = local.routed(), local.sizes
+    skew, capacity = local.stack.experts.skew, local.stack.experts.capacity
     if routed is None or (not capacity and skew == 1):
         return 1.0
-    if capacity and stack.experts.pads:
-        rows = local_elements(rules.activation(routed), sizes, mesh, without=("d",))
-        return maximum(1, ceil(floor(rows * capacity) / sizes["e"])) * sizes["e"] / rows
-    held = sizes["e"] / mesh.size(*rules.dealt)
+    if capacity and local.stack.experts.pads:
+        rows = local.elements(routed, without=("d",))
+        # Every expert has the same whole number of slots, at least one, whether they are filled or not.
+        slots = maximum(1, ceil(floor(rows * capacity) / sizes["e"]))
+        return slots * sizes["e"] / rows
+    experts_per_chip = sizes["e"] / local.mesh.size(*local.rules.dealt)
     if not capacity:
-        return chip_load(skew, sizes["e"], held)
-    return minimum(chip_load(min(skew, capacity), sizes["e"], held), capacity)
+        return chip_load(skew, sizes["e"], experts_per_chip)
+    return minimum(chip_load(min(skew, capacity), sizes["e"], experts_per_chip), capacity)
 
 
-def at_busiest(section: Section, rules: Rules, sizes: dict[str, Number], mesh: Mesh, stack: Stack) -> dict[str, Number]:
-    """Sizes as the busiest chip has them: more of its tokens' choices (x) are its own experts."""
-    room = expert_room(section, rules, sizes, mesh, stack)
-    return sizes | {"x": sizes["x"] * room} if "x" in sizes else sizes
+def at_busiest(local: LocalSection) -> LocalSection:
+    """A section as the chip with the busiest experts has it: more of its tokens' choices (x) are its own experts."""
+    factor, sizes = busiest_row_factor(local), local.sizes
+    if "x" not in sizes:
+        return local
+    return replace(local, sizes=sizes | {"x": sizes["x"] * factor})
 
 
 def dropped_share(skew: float, capacity: float) -> float:
@@ -73,5 +76,6 @@ def dropped_share(skew: float, capacity: float) -> float:
         return 0.0
     if skew == 1:
         return 1 - capacity
-    even = (capacity / skew) ** (1 / (skew - 1))
-    return 1 - even**skew - capacity * (1 - even)
+    # The share u of experts whose load is below the capacity: skew·u^(skew-1) = capacity.
+    below = (capacity / skew) ** (1 / (skew - 1))
+    return 1 - below**skew - capacity * (1 - below)

@@ -23,8 +23,8 @@ CONDITIONS = ("piped", "tuned", *FAMILIES)
 
 
 class AdvisedAgainst(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Plans that a stack runs and its makers advise against: a given plan may be one, a search offers none unless ZeRO
-    is pinned."""
+    """Plans that a stack runs but its makers advise against: a given plan may be one, a search offers none unless ZeRO
+    is fixed."""
 
     zero: tuple[int, ...]
     """These stages of ZeRO …"""
@@ -37,11 +37,11 @@ class AdvisedAgainst(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Legality(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a stack takes of each setting of a plan, the usual choice first."""
+    """The values that a stack supports of each setting of a plan, the usual one first."""
 
     why: str
     formats: dict[str, tuple[str, ...]]
-    """What it trains in, by family of chip."""
+    """Formats of matmuls, by family of chip."""
     axes: tuple[str, ...]
     """Mesh axes that may be larger than one."""
     context_by: tuple[str, ...]
@@ -88,7 +88,7 @@ class Legality(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class UsualChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What people run on some chips: those of a family, with these names, or that multiply a format as it is."""
+    """What people run on some chips: those of a family, with these names, or that multiply a format natively."""
 
     why: str
     source: str
@@ -98,16 +98,16 @@ class UsualChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     def suits(self, chip: Chip) -> bool:
         """Whether it is for a chip."""
-        named = not self.names or chip.kin in self.names
-        return named and self.family in ("", family(chip)) and (not self.format or native(chip, self.format))
+        if self.names and chip.kin not in self.names:
+            return False
+        return self.family in ("", family(chip)) and (not self.format or native(chip, self.format))
 
 
 WORDS = ("schedule", "zero", "context_by", "remat", "optimizer", "offload", "layout", "sequence", "etp", "fold")
 """Settings of a plan that are chosen from a list."""
 
-
+# Vendors whose chips run software of their own.
 OTHERS = ("Intel", "AWS", "Apple")
-"""Vendors whose chips run software of their own."""
 
 
 def family(chip: Chip) -> str:
@@ -121,30 +121,39 @@ def family(chip: Chip) -> str:
         return "tpu"
     if "AMD" in chip.title or chip.kin.startswith("mi3"):
         return "amd"
-    return "nvidia" if chip.kind == "gpu" and not chip.title.startswith(OTHERS) else "other"
+    if chip.kind == "gpu" and not chip.title.startswith(OTHERS):
+        return "nvidia"
+    return "other"
 
 
-def _row(name: str, seen: tuple[str, ...] = ()) -> dict[str, Any]:
-    """A stack's row over those that it starts from; a stack without any has that of `generic`."""
+def _row(name: str, derived: tuple[str, ...] = ()) -> dict[str, Any]:
+    """A stack's row of the table merged over those that it starts from (`derived` are the stacks on the way here); a
+    stack without any has that of `generic`."""
     table = shipped_table("training.plan", "legality.toml").get(name, {})
-    start = table.get("like") or (load_stack(name).base if name in stacks() or is_file(name) else "")
-    if start in seen:
+    base = table.get("like", "")
+    if not base and (name in stacks() or is_file(name)):
+        base = load_stack(name).base
+    if base in derived:
         raise InputError(f"The stack {name!r} starts from itself in what it can run.")
-    if not start and not table:
-        return _row("generic")
-    return merge_groups(_row(start, (*seen, name)) if start else {}, table)
+    if base:
+        return merge_groups(_row(base, (*derived, name)), table)
+    return merge_groups({}, table) if table else _row("generic")
 
 
 @functools.cache
 def rules(stack: str, chips: str, piped: bool = False, tuned: bool = False) -> Legality:
     """What a stack can run on a family of chips, with a pipeline or without, where it fine-tunes or not."""
     row = _row(stack)
-    for condition in (chips, *(["piped"] if piped else []), *(["tuned"] if tuned else [])):
-        row = merge_groups(row, row.get(condition, {}))
-    kept = {name: value for name, value in row.items() if name not in (*CONDITIONS, "like")}
-    return msgspec.convert(kept, Legality)
+    # A row has tables for conditions, of which the later ones win.
+    for condition, holds in ((chips, True), ("piped", piped), ("tuned", tuned)):
+        if holds:
+            row = merge_groups(row, row.get(condition, {}))
+    settings = {name: value for name, value in row.items() if name not in (*CONDITIONS, "like")}
+    return msgspec.convert(settings, Legality)
 
 
 def native(chip: Chip, dtype: str) -> bool:
-    """Whether a chip multiplies matrices of a dtype as they are."""
-    return dtype in DTYPE_BYTES and (chip.format(dtype) == "native" or (dtype == "fp32" and bool(chip.matrix)))
+    """Whether a chip multiplies matrices of a dtype without converting them."""
+    if dtype not in DTYPE_BYTES:
+        return False
+    return chip.format(dtype) == "native" or (dtype == "fp32" and bool(chip.matrix))

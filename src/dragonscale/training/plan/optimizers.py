@@ -1,5 +1,5 @@
-"""What an optimizer keeps and does: bytes of its state, bytes that an update moves, and which weights are matrices to
-Muon.
+"""What an optimizer keeps and does: bytes of its state, bytes that an update moves, and which weights Muon treats as
+matrices.
 
 | optimizer | state beside the master copy | source |
 |---|---|---|
@@ -12,22 +12,23 @@ Muon.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from dragonscale.models.program import Op, Section
+from dragonscale.models.program import Section
 from dragonscale.physics.notation import Array
 from dragonscale.training.plan.plan import Plan
 
 SCALES = 2 * 4.0 / 256
-"""Bytes of the fp32 scales of a parameter's two 8-bit moments."""
+"""Bytes per parameter of the fp32 scales of its two 8-bit moments, one for every 256."""
 OPTIMIZER_BYTES = {"adam": 8.0, "adam-bf16": 4.0, "adam8": 2.0 + SCALES, "adafactor": 0.1, "muon": 8.0, "sgd": 0.0}
 """Bytes of state per parameter, beside the master copy; Muon's matrices have `MOMENTUM_BYTES`."""
 MOMENTUM_BYTES = 4.0
 
 QUANTIZING = 47 / 63 / (18 / 30)
 """Seconds of an 8-bit update over those that its bytes take at a 32-bit one's rate: moments are looked up in a table
-and found in it again (Dettmers et al. 2022, table 5: 47 ms for a billion parameters where Apex's fused Adam takes 63).
-"""
-UPDATE_BYTES = {name: 14.0 + 2 * held for name, held in OPTIMIZER_BYTES.items()} | {"adafactor": 14.5}
+and searched in it again (Dettmers et al. 2022, table 5: 47 ms for a billion parameters where Apex's fused Adam takes
+63)."""
+UPDATE_BYTES = {name: 14.0 + 2 * state for name, state in OPTIMIZER_BYTES.items()} | {"adafactor": 14.5}
 """Bytes that an update moves per parameter: the gradient and master copy read, the moments read and written, the master
 copy and the weight written; Adafactor reads its sums of rows and columns more than once."""
 MATRIX_UPDATE_BYTES = 26.0
@@ -36,29 +37,34 @@ SLOWER = {"adam8": QUANTIZING}
 """Seconds of an update over those of its bytes."""
 
 
-def matrix_dims(op: Op, array: Array) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
-    """The dims of a weight that are a matrix's rows (summed over) and columns (put out); None if it is no matrix.
+@dataclass(frozen=True)
+class MuonWeight:
+    """A weight that Muon orthogonalizes, with the dims that are its matrix's rows (summed over) and columns (put out).
     Experts are many matrices, each on its own."""
-    if op.function != "einsum" or op.output is None or not array.name.startswith("W"):
-        return None
-    out = set(op.output.names)
-    dims = [dim.name for dim in array.dims if not dim.select]
-    summed, made = tuple(name for name in dims if name not in out), tuple(name for name in dims if name in out)
-    return (summed, made) if summed and made else None
+
+    array: Array
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
 
 
-def matrices(section: Section) -> Iterator[tuple[Array, tuple[str, ...], tuple[str, ...]]]:
-    """The weights of a layer that Muon orthogonalizes, with the dims of their rows and columns; of the embedding and
-    the head none."""
+def muon_weights(section: Section) -> Iterator[MuonWeight]:
+    """The weights of a layer that Muon orthogonalizes; none of the embedding and the head."""
     if section.name in ("embed", "head"):
         return
-    last = {array.name: (op, array) for op in section.ops for array in op.weights}
-    for op, array in last.values():
-        found = matrix_dims(op, array)
-        if found is not None:
-            yield array, *found
+    # A weight that several ops read is the matrix of the last of them.
+    readers = {array.name: (op, array) for op in section.ops for array in op.weights}
+    for op, array in readers.values():
+        if op.function != "einsum" or op.output is None or not array.name.startswith("W"):
+            continue
+        dims = [dim.name for dim in array.dims if not dim.select]
+        rows = tuple(name for name in dims if name not in op.output.names)
+        columns = tuple(name for name in dims if name in op.output.names)
+        if rows and columns:
+            yield MuonWeight(array, rows, columns)
 
 
 def matrix_names(section: Section, plan: Plan) -> frozenset[str]:
     """The weights of a section that the plan's optimizer orthogonalizes."""
-    return frozenset(array.name for array, _, _ in matrices(section)) if plan.optimizer == "muon" else frozenset()
+    if plan.optimizer != "muon":
+        return frozenset()
+    return frozenset(weight.array.name for weight in muon_weights(section))

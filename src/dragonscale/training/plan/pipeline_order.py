@@ -1,14 +1,14 @@
-"""The order in which pipeline ranks do their pieces, and the clock ticks that follow from it.
+"""The order in which pipeline ranks run their tasks, and the clock ticks that follow from it.
 
-A piece is one microbatch through one chunk of layers, forward or backward; under ZB-H1 the backward pass is two pieces,
+A task is one microbatch through one chunk of layers, forward or backward; under ZB-H1 the backward pass is two tasks,
 and the gradients of weights (W) wait until they fill a gap. Chunks are dealt in order round the ranks (as in
-`stages.deal_layers`): rank r holds the stages r, r + P, r + 2P, …. Each rank has a fixed order of pieces; it does the
-next one as soon as what that needs was made in an earlier tick. Every piece takes one tick, so a timeline's idle ticks
-and held microbatches are those of `stages.bubble` and `stages.held_microbatches` with f = b = 1 (b = 2, w = 1 where the
-backward pass is split).
+`stages.stage_layers`): rank r holds the stages r, r + P, r + 2P, …. Each rank has a fixed order of tasks; it runs the
+next one as soon as what that needs was computed in an earlier tick. Every task takes one tick, so a timeline's idle
+ticks and held microbatches are those of `stages.bubble` and `stages.held_microbatches` with f = b = 1 (b = 2, w = 1
+where the backward pass is split).
 
 >>> for tick in timeline("1f1b", pipe=2, virtual=1, microbatches=3):
-...     print(*(str(piece or ".").ljust(3) for piece in tick))
+...     print(*(str(task or ".").ljust(3) for task in tick))
 F0  .
 F1  F0
 .   B0
@@ -31,7 +31,7 @@ EXECUTED = ("gpipe", "1f1b", "interleaved", "zb-h1")
 
 
 @dataclass(frozen=True)
-class Piece:
+class StageTask:
     """One microbatch through one of a rank's chunks: forward (F), backward (B), or the gradients of weights that a
     split backward pass put off (W)."""
 
@@ -43,8 +43,8 @@ class Piece:
         return f"{self.kind}{self.microbatch}" + (f"'{self.chunk}" if self.chunk else "")
 
 
-Timeline = list[list[Piece | None]]
-"""For every tick what each rank does."""
+Timeline = list[list[StageTask | None]]
+"""For every tick the task of each rank, or None where it waits."""
 
 
 def check(schedule: str, pipe: int, virtual: int, microbatches: int) -> None:
@@ -64,82 +64,91 @@ def check(schedule: str, pipe: int, virtual: int, microbatches: int) -> None:
         )
 
 
-def order(schedule: str, rank: int, pipe: int, virtual: int, microbatches: int) -> list[Piece]:
-    """All pieces of one rank, in its order. All but GPipe do some forwards first and then alternate,
-    one backward each. Under ZB-H1 (Qi et al. 2023) rank r is r microbatches late with gradients of weights, and so
-    holds as many as the first rank does."""
+def order(schedule: str, rank: int, pipe: int, virtual: int, microbatches: int) -> list[StageTask]:
+    """All tasks of one rank, in its order. All but GPipe run some forwards first (the warm-up) and then alternate, one
+    backward each. Under ZB-H1 (Qi et al. 2023) rank r is r microbatches late with gradients of weights, and so
+    holds as many microbatches as the first rank does."""
     check(schedule, pipe, virtual, microbatches)
-    forwards = [Piece("F", *place) for place in _rounds(pipe, virtual, microbatches)]
-    backwards = [Piece("B", virtual - 1 - chunk, m) for chunk, m in _rounds(pipe, virtual, microbatches)]
+    forwards: list[StageTask] = []
+    backwards: list[StageTask] = []
+    for chunk, microbatch in _rounds(pipe, virtual, microbatches):
+        forwards.append(StageTask("F", chunk, microbatch))
+        backwards.append(StageTask("B", virtual - 1 - chunk, microbatch))
     if schedule == "gpipe":
         return forwards + backwards[::-1]
-    first = pipe - 1 - rank
+    warm_up = pipe - 1 - rank
     if virtual > 1:
-        first = 2 * first + (virtual - 1) * pipe
-    first = min(first, len(forwards))
-    alternating = [piece for pair in zip(forwards[first:], backwards, strict=False) for piece in pair]
-    whole = forwards[:first] + alternating + backwards[len(forwards) - first :]
-    return _split(whole, rank) if schedule == "zb-h1" else whole
+        warm_up = 2 * warm_up + (virtual - 1) * pipe
+    warm_up = min(warm_up, len(forwards))
+    tasks = forwards[:warm_up]
+    for forward, backward in zip(forwards[warm_up:], backwards, strict=False):
+        tasks += [forward, backward]
+    tasks += backwards[len(forwards) - warm_up :]
+    return _with_late_gradients(tasks, rank) if schedule == "zb-h1" else tasks
 
 
-def _split(whole: list[Piece], late: int) -> list[Piece]:
+def _with_late_gradients(tasks: list[StageTask], late: int) -> list[StageTask]:
     """The same order with gradients of weights `late` microbatches after those of inputs."""
-    waiting: deque[Piece] = deque()
-    found: list[Piece] = []
-    for piece in whole:
-        found.append(piece)
-        if piece.kind == "B":
-            waiting.append(replace(piece, kind="W"))
-            found += [waiting.popleft()] if len(waiting) > late else []
-    return found + list(waiting)
+    waiting: deque[StageTask] = deque()
+    result: list[StageTask] = []
+    for task in tasks:
+        result.append(task)
+        if task.kind == "B":
+            waiting.append(replace(task, kind="W"))
+            if len(waiting) > late:
+                result.append(waiting.popleft())
+    return result + list(waiting)
 
 
 def _rounds(pipe: int, virtual: int, microbatches: int) -> Iterator[tuple[int, int]]:
     """Chunk and microbatch in forward order: `pipe` microbatches through a chunk, then through the next."""
-    for start in range(0, microbatches, pipe if virtual > 1 else microbatches):
-        stop = min(start + pipe, microbatches) if virtual > 1 else microbatches
+    size = pipe if virtual > 1 else microbatches
+    for start in range(0, microbatches, size):
         for chunk in range(virtual):
-            for microbatch in range(start, stop):
+            for microbatch in range(start, min(start + size, microbatches)):
                 yield chunk, microbatch
 
 
 def timeline(schedule: str, pipe: int, virtual: int, microbatches: int, backward: bool = True) -> Timeline:
-    """What every rank does at each tick; without `backward`, only the forward pieces."""
-    orders = (order(schedule, rank, pipe, virtual, microbatches) for rank in range(pipe))
-    queues = [[piece for piece in own if backward or piece.kind == "F"] for own in orders]
-    done: set[tuple[str, int, int]] = set()
+    """The tasks of every rank tick by tick; without `backward`, only the forward ones."""
+    queues: list[deque[StageTask]] = []
+    for rank in range(pipe):
+        tasks = order(schedule, rank, pipe, virtual, microbatches)
+        queues.append(deque(task for task in tasks if backward or task.kind == "F"))
+    done: set[tuple[str, int, int]] = set()  # kind, stage and microbatch of the tasks of earlier ticks
     ticks: Timeline = []
     while any(queues):
-        tick = [
-            queue[0] if queue and _needs(queue[0], rank, pipe, virtual) <= done else None
-            for rank, queue in enumerate(queues)
-        ]
+        tick: list[StageTask | None] = []
+        for rank, queue in enumerate(queues):
+            ready = bool(queue) and _needs(queue[0], rank, pipe, virtual) <= done
+            tick.append(queue.popleft() if ready else None)
         assert any(tick), "a schedule must not wait for itself"
-        for rank, piece in enumerate(tick):
-            if piece is not None:
-                queues[rank].pop(0)
-                done.add((piece.kind, stage_of(piece, rank, pipe), piece.microbatch))
+        for rank, task in enumerate(tick):
+            if task is not None:
+                done.add((task.kind, stage_of(task, rank, pipe), task.microbatch))
         ticks.append(tick)
     return ticks
 
 
-def stage_of(piece: Piece, rank: int, pipe: int) -> int:
-    """The stage of the whole model that a rank's piece belongs to."""
-    return piece.chunk * pipe + rank
+def stage_of(task: StageTask, rank: int, pipe: int) -> int:
+    """The stage of the whole model that a rank's task belongs to."""
+    return task.chunk * pipe + rank
 
 
-def _needs(piece: Piece, rank: int, pipe: int, virtual: int) -> set[tuple[str, int, int]]:
-    stage = stage_of(piece, rank, pipe)
-    if piece.kind == "F":
-        return {("F", stage - 1, piece.microbatch)} if stage else set()
-    if piece.kind == "W":
-        return {("B", stage, piece.microbatch)}
-    last = stage == pipe * virtual - 1
-    return {("F", stage, piece.microbatch) if last else ("B", stage + 1, piece.microbatch)}
+def _needs(task: StageTask, rank: int, pipe: int, virtual: int) -> set[tuple[str, int, int]]:
+    """Kind, stage and microbatch of the tasks that must be done before."""
+    stage = stage_of(task, rank, pipe)
+    if task.kind == "F":
+        return {("F", stage - 1, task.microbatch)} if stage else set()
+    if task.kind == "W":
+        return {("B", stage, task.microbatch)}
+    if stage == pipe * virtual - 1:  # the last stage turns round
+        return {("F", stage, task.microbatch)}
+    return {("B", stage + 1, task.microbatch)}
 
 
-def held(ticks: Timeline, rank: int) -> int:
-    """The most pieces that a rank has run forward and not yet backward, gradients of weights too."""
-    own = [piece.kind for tick in ticks if (piece := tick[rank]) is not None]
-    end = "W" if "W" in own else "B"
-    return max(itertools.accumulate((kind == "F") - (kind == end) for kind in own))
+def max_in_flight(ticks: Timeline, rank: int) -> int:
+    """The most microbatches (per chunk) that a rank has run forward and not yet backward, gradients of weights too."""
+    kinds = [task.kind for tick in ticks if (task := tick[rank]) is not None]
+    last = "W" if "W" in kinds else "B"
+    return max(itertools.accumulate((kind == "F") - (kind == last) for kind in kinds))

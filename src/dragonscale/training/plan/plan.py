@@ -34,7 +34,7 @@ POLICIES = (*REMAT, "offload")
 
 @dataclass(frozen=True)
 class Plan:
-    """One way to split a training step. `microbatch` counts sequences per data-parallel chip and pass; `virtual` is the
+    """One way to run a training step. `microbatch` counts sequences per data-parallel chip and pass; `virtual` is the
     number of stages each pipeline rank holds; `zero` says how much of the state `fsdp` splits (1 optimizer, 2 gradients
     too, 3 weights too). `layout` deals layers to stages: `even`; `ends` counts the embedding and the head as a layer
     each; `7-8-8-7` is the layers of every stage in order. `context_by` says how attention sees the keys of other chips:
@@ -71,8 +71,8 @@ class Plan:
 
     @property
     def all_settings(self) -> dict[str, Any]:
-        """Every setting by its name, the usual ones too."""
-        return vars(self)
+        """Every setting by its name, defaults included."""
+        return {field.name: self[field.name] for field in fields(self)}
 
     @property
     def chips(self) -> int:
@@ -96,9 +96,10 @@ class Plan:
 
     def __str__(self) -> str:
         default = Plan()
-        changed = [field.name for field in fields(self) if getattr(self, field.name) != getattr(default, field.name)]
-        changed[1:1] = ["fsdp"] if self.whole_replicas else []
-        return ",".join(f"{name}={_written(getattr(self, name))}" for name in changed) or "data=1"
+        changed = [field.name for field in fields(self) if self[field.name] != default[field.name]]
+        if self.whole_replicas:
+            changed.insert(1, "fsdp")  # fsdp=1 after data=…
+        return ",".join(f"{name}={_written(self[name])}" for name in changed) or "data=1"
 
 
 def _written(value: Any) -> str:
@@ -106,40 +107,42 @@ def _written(value: Any) -> str:
 
 
 def effective(plan: Plan) -> Plan:
-    """A plan whose settings that change nothing are the usual ones: two ways to write one split are then equal.
+    """The plan with defaults for all settings that make no difference, so that two ways to write one split are equal.
 
     >>> print(effective(Plan(data=8, sequence=False, context_by="ring", zero=2)))
     data=8,zero=0
     """
-    usual: dict[str, Any] = {"sequence": True, "etp": False} if plan.tensor == 1 else {}
-    usual |= {"context_by": "gather", "fold": "tensor"} if plan.context == 1 else {}
-    if plan.fsdp * plan.context * plan.expert == 1:
-        usual["zero"] = 0 if plan.data > 1 else Plan.zero
-    return replace(plan, **usual)
+    if plan.tensor == 1:
+        plan = replace(plan, sequence=True, etp=False)
+    if plan.context == 1:
+        plan = replace(plan, context_by="gather", fold="tensor")
+    if plan.fsdp * plan.context * plan.expert == 1:  # nothing is sharded, whatever the ZeRO stage
+        plan = replace(plan, zero=0 if plan.data > 1 else Plan.zero)
+    return plan
 
 
 def differences(plan: Plan, other: Plan) -> dict[str, str]:
-    """What another plan has otherwise.
+    """The settings of another plan that differ, by name.
 
     >>> differences(plan_of_words("cp2 ring"), plan_of_words("cp2"))
     {'context_by': 'gather'}
     """
-    return {name: _written(value) for name, value in vars(other).items() if value != getattr(plan, name)}
+    return {name: _written(value) for name, value in other.all_settings.items() if value != plan[name]}
 
 
 SOME_LAYERS = "block:N"
 BY_LAYERS = {SOME_LAYERS: "remat", "activations:N": "offload"}
-"""Words that end in a number of layers, and the settings they are of."""
+"""Values that end in a number of layers, and the settings they belong to."""
 
 
 def layers_of(word: str) -> int:
-    """How many layers a word is about; 0: it is about none, or all."""
+    """How many layers a value such as `block:5` names; 0 if it names none, or concerns all."""
     number = word.partition(":")[2]
     return int(number) if number.isdecimal() else 0
 
 
 def without_layers(word: str) -> str:
-    """A word with N for its number of layers.
+    """A value with N in place of its number of layers.
 
     >>> without_layers("block:5"), without_layers("block"), layers_of("block:5")
     ('block:N', 'block', 5)
@@ -153,20 +156,21 @@ def layer_policies(remat: str) -> tuple[str, ...]:
     return ("none", "block") if without_layers(remat) == SOME_LAYERS else (remat,)
 
 
+# How people write plans: the values of each setting, the letters of each degree, and older names.
 _CHOICES = {"remat": POLICIES, "schedule": SCHEDULES, "optimizer": OPTIMIZERS, "offload": OFFLOADS, "fold": FOLDS}
 _CHOICES |= {"context_by": CONTEXTS, "dtype": tuple(DTYPE_BYTES)}
 _SHOWN = {"pipe": "pp", "data": "dp", "fsdp": "fsdp", "expert": "ep", "context": "cp", "tensor": "tp"}
 _SHOWN |= {"microbatch": "mb", "virtual": "v"}
 SHORT = {short: name for name, short in _SHOWN.items() if name != "fsdp"}
 SHORT |= {"vp": "virtual", "z": "zero", "sp": "sequence"}
-"""What tables print and people type."""
+"""The short names of settings, which tables print and people type."""
 _OLD = {"zero-bubble": "zb-h1"}
 _WORDS = {word: name for name in ("remat", "schedule", "context_by", "optimizer", "dtype") for word in _CHOICES[name]}
 _WORDS |= dict.fromkeys(_OLD, "schedule")
-_WORDS["none"] = "remat"  # which is what tables print; that nothing is offloaded they leave out
+_WORDS["none"] = "remat"  # as tables print it; they leave out that nothing is offloaded
 _DEGREES = ", ".join(f"{_SHOWN[axis]} ({axis})" if _SHOWN[axis] != axis else axis for axis in AXES)
 _PLAN_WORDS = PlanWords(
-    examples=vars(Plan()) | {name: choices[0] for name, choices in _CHOICES.items()},
+    examples=Plan().all_settings | {name: choices[0] for name, choices in _CHOICES.items()},
     short=SHORT,
     degrees=[*SHORT, *AXES],
     alone=_WORDS,
@@ -178,7 +182,7 @@ _PLAN_WORDS = PlanWords(
 
 
 def read_field(name: str, value: Any) -> Any:
-    """One entry of a plan, checked."""
+    """The value of one setting of a plan, checked."""
     kinds = {field.name: field.type for field in fields(Plan)}
     if name not in kinds:
         raise unknown("part of a plan called", name, [*kinds, *SHORT])
@@ -190,11 +194,12 @@ def read_field(name: str, value: Any) -> Any:
             raise InputError(f"In a plan {name} is {shorten(text)}; write a number of layers of at least 1: block:5.")
         return text
     if name in _CHOICES:
-        if text not in _CHOICES[name]:
-            modules = MODULES if name == "remat" else ()
-            more = [word for word, setting in BY_LAYERS.items() if setting == name]
-            raise unknown("remat policy" if modules else name, text, [*_CHOICES[name], *modules, *more])
-        return text
+        if text in _CHOICES[name]:
+            return text
+        further = [word for word, setting in BY_LAYERS.items() if setting == name]
+        if name == "remat":
+            raise unknown("remat policy", text, [*POLICIES, *MODULES, *further])
+        raise unknown(name, text, [*_CHOICES[name], *further])
     if name == "layout":
         if text not in ("even", "ends") and not re.fullmatch(r"\d{1,4}(-\d{1,4})*", text):
             raise InputError(
@@ -218,13 +223,13 @@ def _truth(name: str, value: Any) -> bool:
 
 
 def read_setting(part: str, whole: str) -> tuple[str, str]:
-    """The name and the value of one setting as it is written: `tensor=4`, `tp=4`, `tp4`, `block`, `ring`.
+    """The name and the value of one setting as people write it: `tensor=4`, `tp=4`, `tp4`, `block`, `ring`.
 
     >>> read_setting("tp8", "tp8 pp4"), read_setting("ring=true", ""), read_setting("1f1b", "")
     (('tensor', '8'), ('context_by', 'ring'), ('schedule', '1f1b'))
     """
-    name, equals, value = (piece.strip() for piece in part.partition("="))
-    if not equals:
+    name, equals, value = (token.strip() for token in part.partition("="))
+    if not equals:  # a value that names its setting, or letters and a number
         number = re.fullmatch(r"([a-z]+)(\d+)", name)
         if name in _WORDS:
             return _WORDS[name], name
@@ -241,7 +246,7 @@ def read_setting(part: str, whole: str) -> tuple[str, str]:
 
 
 def settings_of(text: str) -> list[str]:
-    """The settings of a plan, written with commas or spaces between them and round the signs.
+    """The settings of a plan's text, with commas or spaces between them and around the equals signs.
 
     >>> settings_of("tp = 8, pp=4 block")
     ['tp=8', 'pp=4', 'block']
@@ -256,20 +261,20 @@ def plan_of_words(text: str) -> Plan:
     fsdp=2,tensor=8,pipe=4,virtual=2,remat=block,zero=1,schedule=interleaved
     """
     plan = Plan()
-    seen: set[str] = set()
+    named: set[str] = set()
     for part in settings_of(text):
         name, value = read_setting(part, text)
-        if name in seen:
+        if name in named:
             raise InputError(f"In the plan {shorten(text)} {name} is given twice.")
-        seen.add(name)
+        named.add(name)
         plan = replace(plan, **{name: read_field(name, value)})
-    if plan.virtual > 1 and "schedule" not in seen:
+    if plan.virtual > 1 and "schedule" not in named:  # several chunks per rank are interleaved
         return replace(plan, schedule="interleaved")
     return plan
 
 
 def settings_in_words(text: str) -> frozenset[str]:
-    """The settings that words of a plan name.
+    """The names of the settings that a plan's text contains.
 
     >>> sorted(settings_in_words("tp8 pp4 block"))
     ['pipe', 'remat', 'tensor']
@@ -278,21 +283,23 @@ def settings_in_words(text: str) -> frozenset[str]:
 
 
 def short_plan(plan: Plan) -> str:
-    """A plan in one short line, as tables print it and `parse_plan` reads it; what is usual is left out.
+    """A plan in one short line, as tables print it and `parse_plan` reads it; defaults are left out.
 
     >>> short_plan(plan_of_words("fsdp=16,tensor=8,pipe=4,virtual=2,zero=1,remat=block"))
     'pp4 fsdp16 tp8 v2 z1 block'
     """
-    words = [
-        f"{short}{getattr(plan, name)}"
-        for name, short in _SHOWN.items()
-        if getattr(plan, name) > 1 or (name == "fsdp" and plan.whole_replicas)
-    ]
-    words += [f"z{plan.zero}", plan.remat]
-    words += [plan.schedule] if plan.pipe > 1 and not (plan.schedule == "interleaved" and plan.virtual > 1) else []
-    words += [plan.context_by] if plan.context > 1 and plan.context_by != "gather" else []
-    words += [value for value, usual in ((plan.dtype, "bf16"), (plan.optimizer, "adam")) if value != usual]
+    default = Plan()
+    parts: list[str] = []
+    for name, short in _SHOWN.items():
+        if plan[name] > 1 or (name == "fsdp" and plan.whole_replicas):
+            parts.append(f"{short}{plan[name]}")
+    parts += [f"z{plan.zero}", plan.remat]
+    if plan.pipe > 1 and not (plan.schedule == "interleaved" and plan.virtual > 1):  # which v2 says already
+        parts.append(plan.schedule)
+    if plan.context > 1 and plan.context_by != "gather":
+        parts.append(plan.context_by)
+    parts += [plan[name] for name in ("dtype", "optimizer") if plan[name] != default[name]]
     for name in ("layout", "etp", "offload", "sequence"):
-        if getattr(plan, name) != getattr(Plan(), name):
-            words.append(f"{name}={_written(getattr(plan, name))}")
-    return " ".join(words)
+        if plan[name] != default[name]:
+            parts.append(f"{name}={_written(plan[name])}")
+    return " ".join(parts)

@@ -32,12 +32,12 @@ from dragonscale.plan.plan_file import check_plan_path, is_plan_path, plan_text,
 from dragonscale.references import kept
 from dragonscale.tables import read_table
 from dragonscale.training.plan.plan import Plan, plan_of_words, read_field, read_setting, settings_in_words
-from dragonscale.training.plan.tuning import FIELDS, MOST_RANK
+from dragonscale.training.plan.tuning import FIELDS, MAX_RANK
 
 TUNED = tuple(name for name in FIELDS if name != "lora_rank")
 WORDS = ("model", "slice", "stack", "numerics", "tokens", "price", "documents", *TUNED)
-NUMBERS = {"skew": (1.0, 1000.0), "capacity": (0.0, 1000.0), "lora_rank": (1, MOST_RANK)}
-"""What may be said of experts and adapters, and between which numbers it lies."""
+# Settings of experts and adapters, and the range of each.
+RANGES = {"skew": (1.0, 1000.0), "capacity": (0.0, 1000.0), "lora_rank": (1, MAX_RANK)}
 ENTRIES = (*WORDS, "lora_rank", "skew", "plan", "run")
 _STEPS = ("data", "steps", "batch", "seq", "learning_rate", "warmup", "final", "weight_decay", "clip", "seed")
 RUN = (*_STEPS, "checkpoints", "every", "keep", "metrics", "dtype", "tokens", "capacity", "weights")
@@ -48,8 +48,8 @@ RUN += ("mask_documents", "balance")
 
 @dataclass(frozen=True)
 class TrainingFile:
-    """A plan and what it was made for; empty words and zeros say nothing. `named` are the settings that
-    were written, `run` the `[run]` table as it was written."""
+    """A plan and what it was made for; empty texts and zeros stand for what the file leaves out. `named` are the
+    settings of the plan that it has, `run` is the `[run]` table as it was written."""
 
     plan: Plan
     model: str = ""
@@ -72,8 +72,8 @@ class TrainingFile:
     run: dict[str, Any] = field(default_factory=dict)
 
 
+# Entries that only a serving plan has.
 SERVES = frozenset({"engine", "replicas", "traffic", "targets", "launch", "speculation", "prefill"})
-"""Entries that only a serving plan has."""
 
 
 def load_training_file(path: str | Path) -> TrainingFile:
@@ -86,14 +86,20 @@ def load_training_file(path: str | Path) -> TrainingFile:
             "what `dscale train … --save FILE` writes."
         )
     settings, run = settings_table(table, ENTRIES, shown, closed=True), table_in(table, "run", shown, RUN)
-    words = words_in(table, WORDS, path, numbers=("tokens", "documents"))
-    read = dict(read_setting(f"{name}={value}", path) for name, value in settings.items())
-    plan = replace(Plan(), **{name: read_field(name, value) for name, value in read.items()})
-    work: dict[str, Any] = {name: _count(run.get(name, 0), name, shown) for name in ("batch", "seq")}
-    places = (("skew", table), ("lora_rank", table), ("capacity", run))
-    work |= {name: _number(place.get(name, 0), name, shown) for name, place in places}
-    work["lora_rank"] = int(work["lora_rank"])
-    return TrainingFile(plan, **words, **work, named=frozenset(read), run=run)
+    texts = words_in(table, WORDS, path, numbers=("tokens", "documents"))
+    named = dict(read_setting(f"{name}={value}", path) for name, value in settings.items())
+    plan = replace(Plan(), **{name: read_field(name, value) for name, value in named.items()})
+    return TrainingFile(
+        plan,
+        **texts,
+        batch=_count(run.get("batch", 0), "batch", shown),
+        seq=_count(run.get("seq", 0), "seq", shown),
+        skew=_number(table.get("skew", 0), "skew", shown),
+        lora_rank=int(_number(table.get("lora_rank", 0), "lora_rank", shown)),
+        capacity=_number(run.get("capacity", 0), "capacity", shown),
+        named=frozenset(named),
+        run=run,
+    )
 
 
 def _count(value: Any, name: str, shown: str) -> int:
@@ -104,33 +110,35 @@ def _count(value: Any, name: str, shown: str) -> int:
 
 
 def _number(value: Any, name: str, shown: str) -> float:
-    least, most = NUMBERS[name]
+    smallest, largest = RANGES[name]
     if value == 0 and not isinstance(value, bool):
         return 0.0
-    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not smallest <= value <= largest:
         raise InputError(
-            f"In the plan file {shown} {name} is {shorten(value)}; write a number from {least:g} to {most:g}."
+            f"In the plan file {shown} {name} is {shorten(value)}; write a number from {smallest:g} to {largest:g}."
         )
     return float(value)
 
 
 def save_training_file(saved: TrainingFile, path: str | Path) -> None:
-    """Write a plan with all it was made for."""
+    """Write a plan and everything that it was made for to a file."""
     check_plan_path(path)
     named = replace(saved, model=kept(saved.model, path), slice=kept(saved.slice, path))
     write_file(path, training_file_text(named), "The plan")
 
 
 def training_file_text(saved: TrainingFile) -> str:
-    """The TOML of a plan with all it was made for."""
+    """A plan and everything that it was made for as TOML."""
     entries = {name: getattr(saved, name) for name in WORDS} | {"lora_rank": saved.lora_rank}
     entries["skew"] = saved.skew if saved.skew != 1 else 0
     run = {"batch": saved.batch, "seq": saved.seq, "capacity": saved.capacity, **saved.run}
-    return plan_text(entries, {"plan": vars(saved.plan), "run": {name: value for name, value in run.items() if value}})
+    return plan_text(
+        entries, {"plan": saved.plan.all_settings, "run": {name: value for name, value in run.items() if value}}
+    )
 
 
 def parse_plan(text: str) -> Plan:
-    """Read a plan as people give it: words (`fsdp=16,tensor=4`, `fsdp16 tp4`), or the name of a TOML file.
+    """The plan that a text means: settings (`fsdp=16,tensor=4`, `fsdp16 tp4`), or the name of a TOML file.
 
     >>> print(parse_plan("fsdp2 tp8 pp4"))
     fsdp=2,tensor=8,pipe=4
@@ -139,7 +147,7 @@ def parse_plan(text: str) -> Plan:
 
 
 def given_settings(text: str) -> frozenset[str]:
-    """The settings that a plan names, as `parse_plan` reads it.
+    """The settings that a plan's text or file names, as `parse_plan` reads it.
 
     >>> sorted(given_settings("tp8 pp4 block"))
     ['pipe', 'remat', 'tensor']

@@ -17,17 +17,18 @@ much more (`handicap`). Without slack the fastest that leaves room is recommende
 from typing import Any
 
 import numpy
+from numpy.typing import NDArray
 
 from dragonscale.training.plan.plan import Plan, without_layers
 
 SLACK = 0.01
 """Plans this near to the fastest are taken as equally fast: about a fifth of the median error of predicted steps."""
 SAME = 0.001
-"""Times and bytes this near are told apart by nothing that is measured."""
+"""Times and bytes closer than this fraction cannot be told apart by any measurement."""
 ROOMY = 0.80
-"""The part of the memory that a program can allocate beyond which there is none to spare."""
+"""The fraction of the memory that a program can allocate beyond which there is none to spare."""
 SHORT = 8192
-"""Sequences up to which `context` is rare."""
+"""Tokens of a sequence up to which splitting it over `context` is rare."""
 
 SCHEDULE_POINTS = {"1f1b": 0, "gpipe": 1, "interleaved": 1, "zb-h1": 3, "zbv": 4, "dualpipe": 4, "dualpipev": 4}
 """1F1B is in every trainer, interleaving in most; zero-bubble and bidirectional schedules in one or two each."""
@@ -38,56 +39,71 @@ CONTEXT_POINTS = {"gather": 0, "ring": 1, "ulysses": 1}
 OFFLOAD_POINTS = {"none": 0, "optimizer": 4, "parameters": 5}
 
 
-def word_points(words: Plan) -> int:
-    """Points of a plan's words, whatever its mesh."""
-    found = REMAT_POINTS.get(without_layers(words.remat), 2) + OFFLOAD_POINTS.get(words.offload, 4)
-    found += 1 if words.zero == 2 else 0
-    return found + (1 if words.etp else 0) + (1 if words.layout != "even" else 0)
+def setting_points(plan: Plan) -> int:
+    """Points of a plan's settings, whatever its mesh. Modules to recompute count like `matmuls`, a number of offloaded
+    layers like the optimizer."""
+    total = REMAT_POINTS.get(without_layers(plan.remat), 2) + OFFLOAD_POINTS.get(plan.offload, 4)
+    return total + (plan.zero == 2) + plan.etp + (plan.layout != "even")
 
 
-def points(words: Plan, numbers: dict[str, Any], sequence: int) -> Any:
-    """Points of plans that share their words: two for each mesh axis that splits something (one for replicas beside
-    `fsdp`), and for what is rare beyond that. Fewer is simpler.
+def points(plan: Plan, degrees: dict[str, Any], sequence: int) -> NDArray[numpy.int64]:
+    """Points of plans that share the settings of `plan` and differ in degrees, of shape (plans,): two for each mesh
+    axis that splits something (one for replicas beside `fsdp`), and for what is rare beyond that. Fewer is simpler.
 
     >>> from dragonscale.training.plan.plan_file import parse_plan
     >>> def of(text):
     ...     plan = parse_plan(text)
-    ...     return int(points(plan, vars(plan), 8192))
+    ...     return int(points(plan, plan.all_settings, 8192))
     >>> of("fsdp=8"), of("data=2 fsdp=4"), of("cp8 ring"), of("pp4 tp8 z1"), of("pp4 tp8 z2 v2 interleaved")
     (2, 3, 4, 4, 6)
     """
-    fsdp, data, pipe, context = (numpy.asarray(numbers[name]) for name in ("fsdp", "data", "pipe", "context"))
-    found = 2 * (
-        (pipe > 1).astype(int) + (numpy.asarray(numbers["expert"]) > 1) + (numpy.asarray(numbers["tensor"]) > 1)
-    )
-    whole = 3 if words.zero else 2  # replicas of what ZeRO could shard over them
-    found = found + numpy.where(fsdp > 1, 2, 0) + numpy.where(data > 1, numpy.where(fsdp > 1, 1, whole), 0)
-    short = 3 if sequence <= SHORT else 2
-    found = found + numpy.where(context > 1, short + CONTEXT_POINTS.get(words.context_by, 1), 0)
-    piped = SCHEDULE_POINTS.get(words.schedule, 4) + (1 if words.zero == 3 else 0)
-    found = found + numpy.where(pipe > 1, piped, 0) + (numpy.asarray(numbers["virtual"]) > 4)
-    return found + word_points(words)
+    fsdp, data, pipe, context = (numpy.asarray(degrees[name]) for name in ("fsdp", "data", "pipe", "context"))
+    total = setting_points(plan) + numpy.zeros_like(pipe)
+    for axis in ("pipe", "expert", "tensor", "fsdp"):
+        total = total + 2 * (numpy.asarray(degrees[axis]) > 1)
+    # Replicas besides fsdp are hybrid sharding; alone under ZeRO they leave unsharded what could be sharded.
+    replica_points = 3 if plan.zero else 2
+    total = total + numpy.where(data > 1, numpy.where(fsdp > 1, 1, replica_points), 0)
+    context_points = CONTEXT_POINTS.get(plan.context_by, 1) + (3 if sequence <= SHORT else 2)
+    total = total + numpy.where(context > 1, context_points, 0)
+    # ZeRO-3 gathers weights for every microbatch of a pipeline, which few trainers do.
+    pipeline_points = SCHEDULE_POINTS.get(plan.schedule, 4) + (plan.zero == 3)
+    total = total + numpy.where(pipe > 1, pipeline_points, 0)
+    return total + (numpy.asarray(degrees["virtual"]) > 4)
 
 
-def handicap(gains: Any, slack: float) -> Any:
-    """What the time of plans counts that must gain so much to be recommended."""
-    return numpy.maximum(1.0, (1 + gains) / (1 + slack)) if slack else numpy.ones_like(gains)
+def handicap(gains: NDArray[numpy.float64], slack: float) -> NDArray[numpy.float64]:
+    """The factor on the time of plans that must gain so much over others to be recommended."""
+    if not slack:
+        return numpy.ones_like(gains)
+    return numpy.maximum(1.0, (1 + gains) / (1 + slack))
 
 
-def order(seconds: Any, filled: Any, scores: Any, microbatches: Any, slack: float, rare: Any = False) -> Any:
-    """Places of plans, the recommended one first: those within the slack of the fastest by the order above (`rare`:
-    of which kinds more is asked), then the others by time.
+def order(
+    seconds: NDArray[numpy.float64],
+    filled: NDArray[numpy.float64],
+    scores: NDArray[numpy.float64],
+    microbatches: NDArray[numpy.float64],
+    slack: float,
+    rare: NDArray[numpy.bool_] | bool = False,
+) -> NDArray[numpy.int64]:
+    """The indices of plans, the recommended one first: those within the slack of the fastest by the order above, then
+    the others by time. All arrays have the shape (plans,): seconds of a step, the fraction of memory that is filled,
+    points, microbatches, and whether a plan is of a `rare` kind, of which more is asked.
 
     >>> order(
     ...     numpy.array([1.0, 1.005, 1.2]), numpy.array([0.5, 0.5, 0.1]), numpy.array([6, 2, 0]), numpy.ones(3), 0.01
     ... ).tolist()
     [1, 0, 2]
     """
-    apart = numpy.log(seconds / seconds.min())
+    behind = numpy.log(seconds / seconds.min())
     if not slack:
-        return numpy.lexsort((microbatches, scores, numpy.round(apart * 1e9)))
-    late, handicapped = seconds > seconds.min() * (1 + slack), numpy.broadcast_to(rare, len(seconds))
-    rounded = numpy.round(apart / numpy.log1p(SAME))
-    near = numpy.lexsort((microbatches, rounded, filled > ROOMY, scores, handicapped, late))
+        return numpy.lexsort((microbatches, scores, numpy.round(behind * 1e9)))
+    late = seconds > seconds.min() * (1 + slack)
+    steps_behind = numpy.round(behind / numpy.log1p(SAME))
+    # The last key of lexsort counts first.
+    keys = (microbatches, steps_behind, filled > ROOMY, scores, numpy.broadcast_to(rare, len(seconds)), late)
+    simplest_first = numpy.lexsort(keys)
     slower = numpy.flatnonzero(late)
-    return numpy.concatenate([near[~late[near]], slower[numpy.argsort(seconds[late], kind="stable")]])
+    slower_by_time = slower[numpy.argsort(seconds[late], kind="stable")]
+    return numpy.concatenate([simplest_first[~late[simplest_first]], slower_by_time])

@@ -18,10 +18,10 @@ from dragonscale.tables import file_version
 
 
 class StackOverlap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How much of a transfer can hide under compute, between 0 and 1."""
+    """The fraction of a transfer that can be hidden under compute."""
 
     tensor: float = 0.3
-    """Activations over `tensor`, inside the matmuls next to them."""
+    """Activations over `tensor`, under the matmuls next to them."""
     context: float = 0.0
     """Keys and values gathered over `context`, under the projections next to them (or with `hops`, under the first
     kernel); 0 because Megatron's gather is not asynchronous (its `cp_comm_type`) and Llama 3's is exposed (section
@@ -39,11 +39,11 @@ class StackOverlap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     send: float = 0.9
     """Pipeline sends after the warm-up."""
     contention: float = 0.1
-    """How much of a hidden transfer still slows the kernels above it."""
+    """The fraction of a hidden transfer by which it still slows the kernels that it runs under."""
 
 
 class StackKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Its kernels beside those of the chip's profile."""
+    """Its kernels, relative to those of the chip's profile."""
 
     library: str = ""
     """Whose kernels it runs, where a profile of the chip was measured with those alone (`jax`); else the usual profile.
@@ -199,7 +199,7 @@ class StackState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StackMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What it holds beside state and saved activations."""
+    """Its memory besides state and saved activations."""
 
     allocator: Literal["caching", "xla"] = "caching"
     """A framework's caching allocator, or buffers that XLA assigns."""
@@ -230,9 +230,9 @@ class StackMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     update_bytes: float = 0.0
     """Bytes that the optimizer makes for each of its parameters beside state and gradients."""
     slack: float = 1.05
-    """What the allocator has taken over what it has given out, where there is room."""
+    """Memory that the allocator has reserved over what it has allocated, where there is memory to spare."""
     fragmentation: float = 0.02
-    """The part of it that cannot be used, which must fit too."""
+    """The fraction of allocated memory that is lost to fragmentation, which must fit too."""
     reserve_bytes: float = 1.5e9
     """Outside the allocator: the driver's context, the network library's buffers."""
 
@@ -313,16 +313,18 @@ def change(stack: Stack, group: str, **values: Any) -> Stack:
 
 
 def remat_of(stack: Stack, policy: str) -> str:
-    """A remat policy as a stack runs it.
+    """A remat policy as a stack runs it: some recompute the modules of a list under `selective`.
 
     >>> remat_of(load_stack("megatron-core"), "selective"), remat_of(load_stack("torchtitan"), "selective")
     ('core_attn', 'selective')
     """
-    return stack.recompute.selective_modules or policy if policy == "selective" else policy
+    if policy == "selective" and stack.recompute.selective_modules:
+        return stack.recompute.selective_modules
+    return policy
 
 
 def on_chip(stack: Stack, kind: str) -> Stack:
-    """A stack's switches on a kind of chip.
+    """A stack with the switches that it has on a kind of chip.
 
     >>> on_chip(load_stack("dragonscale"), "tpu").host.layer_s
     0.0
@@ -331,14 +333,14 @@ def on_chip(stack: Stack, kind: str) -> Stack:
 
 
 NUMERICS = ("production", "benchmark")
-"""In what gradients are added and reduced: as the software does unless it is told otherwise, or as in the runs that its
-constants were settled on."""
+"""The formats that gradients are added and reduced in: the software's defaults, or those of the published runs that its
+constants were fitted on."""
 
 
 def in_numerics(stack: Stack, numerics: str) -> Stack:
-    """A stack's switches as a run of its kind has them.
+    """A stack with gradients in the formats of production runs, or of its published benchmarks.
 
-    >>> [in_numerics(load_stack("megatron-core"), one).state.reduce_bytes for one in NUMERICS]
+    >>> [in_numerics(load_stack("megatron-core"), numerics).state.reduce_bytes for numerics in NUMERICS]
     [4.0, 2.0]
     """
     if numerics != "production" or not stack.production:
@@ -353,8 +355,10 @@ def with_adapters_on(stack: Stack, quantized: bool) -> Stack:
     >>> with_adapters_on(load_stack("hf"), False).state.gradient_bytes
     4.0
     """
-    for name in ("tuned", "quantized") if quantized else ("tuned",):
-        stack = with_listed(stack, name, "stack", "eager.residual=4.0") if getattr(stack, name) else stack
+    if stack.tuned:
+        stack = with_listed(stack, "tuned", "stack", "eager.residual=4.0")
+    if quantized and stack.quantized:
+        stack = with_listed(stack, "quantized", "stack", "eager.residual=4.0")
     if stack.memory.allocator == "xla":  # adapters are kept as its weights are
         return stack
     width = stack.state.adapter_bytes
@@ -362,26 +366,28 @@ def with_adapters_on(stack: Stack, quantized: bool) -> Stack:
 
 
 def numerics_for(numerics: str, dtype: str) -> str:
-    """What was asked for, production without a word; half precision is always added up in itself (Megatron's default
-    is fp32 under --bf16 alone)."""
-    return "benchmark" if dtype == "fp16" else numerics or "production"
+    """The numerics that were asked for, production by default. Gradients in half precision are always accumulated in
+    it (Megatron's default is fp32 under --bf16 alone)."""
+    if dtype == "fp16":
+        return "benchmark"
+    return numerics or "production"
 
 
 @functools.cache
 def stacks() -> dict[str, Stack]:
-    """The stacks that are known, by name; one with a `base` starts from that one's switches, to any depth."""
+    """The shipped stacks by name; one with a `base` starts from that one's switches, to any depth."""
     return shipped_records("training.plan", "stacks.toml", Stack)
 
 
 @functools.lru_cache(maxsize=32)
 def _from_file(path: str, _version: tuple[int, ...] | None) -> Stack:
     stack = record_of_file(path, "stack", stacks(), "software stack")
-    on_chip(in_numerics(stack, "production"), "tpu")  # which tells a wrong setting
+    on_chip(in_numerics(stack, "production"), "tpu")  # raises an error for a wrong setting
     return stack
 
 
 def spelt_stack(name: str) -> str:
-    """A stack as people type it.
+    """The name of a stack as people type it, spelled as in the table.
 
     >>> spelt_stack("Accelerate"), spelt_stack("auto")
     ('hf-fsdp', 'auto')

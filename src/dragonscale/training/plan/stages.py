@@ -1,4 +1,4 @@
-"""Layers put into pipeline stages, and what a schedule makes of them.
+"""Layers dealt to pipeline stages, and what a schedule makes of them: the bubble, and the microbatches in flight.
 
 A rank holds `virtual` chunks of layers, in order round the ranks. Layers are dealt evenly, what is left over to the
 first chunks; or the embedding and the head count as a layer each (`ends`, Megatron's account-for-embedding and -loss),
@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy
+from numpy.typing import NDArray
 
 from dragonscale.physics.numbers import Number, alone, maximum, minimum
 from dragonscale.training.plan.plan import layers_of
@@ -33,29 +34,30 @@ from dragonscale.training.plan.plan import layers_of
 
 @dataclass(frozen=True)
 class StageLayers:
-    """How many layers of each kind three ranks hold: the first, the last, and the fullest; arrays over plans."""
+    """How many layers of each kind three ranks have: the first, the last, and the fullest; numbers, or arrays of shape
+    (plans,)."""
 
     first: dict[str, Any]
     last: dict[str, Any]
     fullest: dict[str, Any]
 
     def of_one(self) -> "StageLayers":
-        """Those of a single plan, in plain numbers."""
+        """The layers of a single plan, as plain numbers."""
         return StageLayers(alone(self.first), alone(self.last), alone(self.fullest))
 
 
-def share_of_layers(word: str, counts: dict[str, Any], numbers: dict[str, Any]) -> Number:
-    """The part of a rank's layers that a word such as `block:5` is about: five of each of its chunks, as Megatron
-    counts them (`checkpointed_forward` in megatron/core/recompute.py runs for one chunk), of each kind of layer as
-    large a part. A search has a number for each of its plans.
+def share_of_layers(word: str, counts: dict[str, Any], degrees: dict[str, Any]) -> Number:
+    """The share of a rank's layers that a word such as `block:5` concerns: five of each of its chunks, as Megatron
+    counts them (`checkpointed_forward` in megatron/core/recompute.py runs for one chunk), the same share of each kind
+    of layer. A search over the number of layers has it in `degrees`, under the word.
 
     >>> share_of_layers("block:5", {"block": 20}, {"virtual": 2}), share_of_layers("block", {"block": 20}, {})
     (0.5, 0.0)
     """
-    layers = numbers.get(word, layers_of(word))
+    layers = degrees.get(word, layers_of(word))
     if isinstance(layers, int) and not layers:
         return 0.0
-    return minimum(layers * numbers["virtual"] / maximum(sum(counts.values()), 1), 1.0)
+    return minimum(layers * degrees["virtual"] / maximum(sum(counts.values()), 1), 1.0)
 
 
 FOLDED = ("zbv", "dualpipev")
@@ -66,33 +68,34 @@ SPLIT_BACKWARD = ("zb-h1", *FOLDED, "dualpipe")
 
 
 def stage_layers(order: tuple[str, ...], pipe: Any, virtual: Any, layout: str = "even") -> StageLayers:
-    """Layers by kind on the ranks that matter, for arrays of pipeline sizes; without a layout, each as a search deals
-    them."""
+    """Layers by kind on the ranks that matter, for arrays of pipeline sizes and chunks per rank. An empty layout lets
+    each pipeline be dealt as a search deals it."""
     kinds = sorted(set(order))
-    pairs = numpy.stack([numpy.atleast_1d(pipe), numpy.atleast_1d(virtual)], axis=1).astype(int)
-    distinct, inverse = numpy.unique(pairs, axis=0, return_inverse=True)
-    tables = []
+    pairs = numpy.stack([numpy.atleast_1d(pipe), numpy.atleast_1d(virtual)], axis=1).astype(int)  # (plans, 2)
+    # Many plans share a pipeline: the layers are dealt once for each distinct one.
+    distinct, plan_pipeline = numpy.unique(pairs, axis=0, return_inverse=True)
+    pipelines = []
     for ranks, chunks in distinct.tolist():
-        named = layout or layout_for(len(order), ranks, chunks)
-        tables.append(_one_pipeline(order, kinds, ranks, chunks, named))
-    found = []
-    for place in range(3):
-        columns = numpy.array([table[place] for table in tables])[inverse.ravel()]
-        found.append({kind: columns[:, number] for number, kind in enumerate(kinds)})
-    return StageLayers(*found)
+        layers = _layers_by_rank(order, kinds, ranks, chunks, layout or layout_for(len(order), ranks, chunks))
+        fullest = max(range(ranks), key=lambda rank: (sum(layers[rank]), rank))
+        pipelines.append((layers[0], layers[-1], layers[fullest]))
+    counts = numpy.array(pipelines)[plan_pipeline.ravel()]  # (plans, 3 ranks, kinds)
+
+    def of_rank(position: int) -> dict[str, NDArray[numpy.int64]]:
+        return {kind: counts[:, position, column] for column, kind in enumerate(kinds)}
+
+    return StageLayers(first=of_rank(0), last=of_rank(1), fullest=of_rank(2))
 
 
-def _one_pipeline(
-    order: tuple[str, ...], kinds: list[str], pipe: int, virtual: int, layout: str
-) -> tuple[list[int], list[int], list[int]]:
-    held = [[0] * len(kinds) for _ in range(pipe)]
+def _layers_by_rank(order: tuple[str, ...], kinds: list[str], pipe: int, virtual: int, layout: str) -> list[list[int]]:
+    """How many layers of each kind every rank of a pipeline has: chunks go round the ranks."""
+    layers = [[0] * len(kinds) for _ in range(pipe)]  # (ranks, kinds)
     start = 0
     for chunk, size in enumerate(chunk_sizes(len(order), pipe * virtual, layout)):
-        for name in order[start : start + size]:
-            held[chunk % pipe][kinds.index(name)] += 1
+        for kind in order[start : start + size]:
+            layers[chunk % pipe][kinds.index(kind)] += 1
         start += size
-    fullest = max(range(pipe), key=lambda rank: (sum(held[rank]), rank))
-    return held[0], held[-1], held[fullest]
+    return layers
 
 
 def chunk_sizes(layers: int, chunks: int, layout: str = "even") -> list[int]:
@@ -105,8 +108,8 @@ def chunk_sizes(layers: int, chunks: int, layout: str = "even") -> list[int]:
         return [int(size) for size in layout.split("-")]
     ends = layout == "ends" and chunks > 1
     base, extra = divmod(layers + 2 * ends, chunks)
-    # What is left over goes to the first chunks; among ends, to those behind the one with the embedding.
-    sizes = [base + (1 if ends <= chunk < extra + ends else 0) for chunk in range(chunks)]
+    # The remainder goes to the first chunks; where the ends count, to those after the chunk with the embedding.
+    sizes = [base + (ends <= chunk < extra + ends) for chunk in range(chunks)]
     if ends:
         sizes[0] -= 1
         sizes[-1] -= 1
@@ -120,7 +123,8 @@ def layout_for(layers: int, pipe: int, virtual: int) -> str:
     ('ends', 'even', 'even')
     """
     chunks = pipe * virtual
-    return "ends" if pipe > 1 and layers % chunks and (layers + 2) % chunks == 0 else "even"
+    only_with_ends = layers % chunks != 0 and (layers + 2) % chunks == 0
+    return "ends" if pipe > 1 and only_with_ends else "even"
 
 
 def layout_problem(layers: int, pipe: int, virtual: int, layout: str) -> str:
@@ -130,20 +134,21 @@ def layout_problem(layers: int, pipe: int, virtual: int, layout: str) -> str:
         return ""
     if layout not in ("even", "ends"):
         sizes = chunk_sizes(layers, chunks, layout)
-        if len(sizes) != chunks or sum(sizes) != layers:
-            named = f"layout={layout} has {sum(sizes)} layers in {len(sizes)} chunks"
-            return f"{named}, and the plan needs {layers} layers in {pipe} x {virtual}"
-        return ""
-    slots = layers + 2 * (layout == "ends")
-    if chunks > slots:
-        hint = "; layout=ends counts the embedding and the head as two more" if layout == "even" else ""
-        held = f"{layers} layers" + (", its embedding and its head" if layout == "ends" else "")
-        return f"{pipe} stages x {virtual} chunks need more than the model's {held}{hint}"
+        if len(sizes) == chunks and sum(sizes) == layers:
+            return ""
+        has = f"layout={layout} has {sum(sizes)} layers in {len(sizes)} chunks"
+        return f"{has}, and the plan needs {layers} layers in {pipe} x {virtual}"
+    needs = f"{pipe} stages x {virtual} chunks need more than the model's {layers} layers"
+    if layout == "ends" and chunks > layers + 2:
+        return f"{needs}, its embedding and its head"
+    if layout == "even" and chunks > layers:
+        return f"{needs}; layout=ends counts the embedding and the head as two more"
     return ""
 
 
 def bubble(schedule: str, pipe: Number, virtual: Number, forward: Number, backward: Number, weight: Number) -> Number:
-    """Seconds that a rank waits in one step."""
+    """Seconds of a step that a rank waits, given its seconds for the forward and the backward pass of one microbatch
+    and the `weight` part of the backward pass, which zero-bubble schedules put off to fill the bubble."""
     both = forward + backward
     if schedule == "interleaved":
         return (pipe - 1) * both / virtual
@@ -159,18 +164,19 @@ def bubble(schedule: str, pipe: Number, virtual: Number, forward: Number, backwa
 
 
 def held_microbatches(schedule: str, pipe: Number, virtual: Number, microbatches: Number) -> Number:
-    """Microbatches whose activations the first rank holds at once, in units of a whole rank's layers."""
+    """Microbatches in flight on the first rank: those whose activations it holds at once, in units of all its
+    layers."""
     if schedule == "gpipe":
         return microbatches
     if schedule == "interleaved":
         return minimum(pipe + (pipe - 1) / virtual, microbatches)
-    more = {"dualpipe": 1, "dualpipev": 0.5}.get(schedule, 0)
-    return minimum(pipe + more, microbatches)
+    further = {"dualpipe": 1, "dualpipev": 0.5}.get(schedule, 0)
+    return minimum(pipe + further, microbatches)
 
 
-def held_last(schedule: str, pipe: Number, virtual: Number) -> Number:
-    """The same of the last rank: one, of every chunk it has, unless the backward pass is split or
-    everything is held."""
+def held_microbatches_last(schedule: str, pipe: Number, virtual: Number) -> Number:
+    """Microbatches in flight on the last rank: one, of every chunk it has, unless the backward pass is split or all
+    are held."""
     if schedule == "gpipe":
         return float("inf")
     if schedule in SPLIT_BACKWARD:

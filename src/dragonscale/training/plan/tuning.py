@@ -15,16 +15,17 @@ from dragonscale.errors import InputError, nearest, unknown
 from dragonscale.models import load_model
 from dragonscale.models.flops import Workload, forward_flops
 from dragonscale.models.lora import ATTENTION, Adapters, target_weights
+from dragonscale.models.program import Op
 from dragonscale.models.transformer import Transformer, count_parameters
 from dragonscale.plan.settings import shipped_table
 
 FIELDS = ("method", "lora_rank", "lora_targets", "frozen", "teacher")
 """The names of flags and of entries of a plan file."""
-RANK, MOST_RANK = 16, 4096
-"""The rank of adapters that nobody named, and the largest that is taken."""
+DEFAULT_RANK = 16
+MAX_RANK = 4096
 
-WORDS: dict[str, tuple[str, ...]] = {"": (), "all": (), "all-linear": (), "attention": ATTENTION}
-"""Targets that are no names of modules."""
+# Targets of adapters that are not names of modules; an empty tuple means all of them.
+TARGETS: dict[str, tuple[str, ...]] = {"": (), "all": (), "all-linear": (), "attention": ATTENTION}
 
 
 class Method(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -42,8 +43,8 @@ class Method(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @dataclass(frozen=True)
 class Tuning:
     """How a model is tuned: the `method`; the `rank` of adapters (0: every weight is trained) on `targets`; the format
-    of frozen weights; forward passes without a gradient over one of the model's (`passes`) and models that lie beside
-    it over its own weights (`copies`); whether there are `logits`; whether a method was `asked` for."""
+    of frozen weights; forward passes without a gradient, in units of one of the model's (`passes`), and further models
+    in memory, in units of its weights (`copies`); whether there are `logits`; whether a method was `asked` for."""
 
     method: str = "full"
     rank: int = 0
@@ -57,14 +58,15 @@ class Tuning:
 
     @property
     def tunes(self) -> bool:
-        """Whether it is fine-tuning: software of its own is usual for that."""
+        """Whether it is fine-tuning, for which people use other software."""
         return self.asked or self.method != "full"
 
     @property
     def adapters(self) -> Adapters:
         """The adapters that a model's program has."""
-        named = self.targets.replace(",", " ").split()
-        weights = target_weights(WORDS.get(self.targets, named)) if self.rank else frozenset[str]()
+        weights = frozenset[str]()
+        if self.rank:
+            weights = target_weights(TARGETS.get(self.targets, _module_names(self.targets)))
         return Adapters(self.rank, weights, not self.logits)
 
     @property
@@ -75,13 +77,17 @@ class Tuning:
     def __str__(self) -> str:
         if not self.rank:
             return self.method
-        words = [] if self.method in ("lora", "qlora") else [self.method]
-        kind = "LoRA" if self.frozen == "bf16" else f"LoRA on {self.frozen}"
-        return " ".join([*words, kind, f"rank {self.rank}", f"({self.targets or 'all'})"])
+        text = "LoRA" if self.frozen == "bf16" else f"LoRA on {self.frozen}"
+        text += f" rank {self.rank} ({self.targets or 'all'})"
+        return text if self.method in ("lora", "qlora") else f"{self.method} {text}"
 
 
 FULL = Tuning()
-"""Every weight on the next token."""
+"""Every weight is trained, on the next token."""
+
+
+def _module_names(targets: str) -> list[str]:
+    return targets.replace(",", " ").split()
 
 
 @functools.cache
@@ -91,7 +97,7 @@ def _table() -> dict[str, dict[str, Any]]:
 
 @functools.cache
 def methods() -> dict[str, Method]:
-    """The methods that are known, by name."""
+    """The methods of `tuning.toml` by name."""
     return msgspec.convert(_table()["methods"], dict[str, Method])
 
 
@@ -101,34 +107,36 @@ RUN = ("full", "lora", "qlora")
 
 def unplanned_run(tuning: Tuning) -> str:
     """Why our own program does not train by a method; empty if it does."""
-    return "" if tuning.method in RUN else f"stack dragonscale trains by {', '.join(RUN)}, not by {tuning.method}"
+    if tuning.method in RUN:
+        return ""
+    return f"stack dragonscale trains by {', '.join(RUN)}, not by {tuning.method}"
 
 
 def optimizer_named(text: str) -> str:
-    """An optimizer of a plan by what people call it.
+    """The optimizer of a plan that people mean by a name.
 
     >>> optimizer_named("adamw_8bit"), optimizer_named("adafactor")
     ('adam8', 'adafactor')
     """
     word = text.strip().lower().replace("_", "-")
-    known: dict[str, str] = _table()["optimizers"]
-    return known.get(word, word)
+    names: dict[str, str] = _table()["optimizers"]
+    return names.get(word, word)
 
 
 def meant_optimizer(text: str) -> str:
-    """The optimizer of a plan whose name people mistyped; empty where none is near.
+    """The optimizer whose name is nearest to a mistyped one; empty where none is near.
 
     >>> meant_optimizer("admw")
     'adam'
     """
-    known: dict[str, str] = _table()["optimizers"]
-    return known.get(nearest(text, known), "")
+    names: dict[str, str] = _table()["optimizers"]
+    return names.get(nearest(text, names), "")
 
 
 def read_tuning(
     model: Transformer, method: str = "", rank: int = 0, targets: str = "", frozen: str = "", teacher: str = ""
 ) -> Tuning:
-    """The words of a question or a plan file, checked: what cannot be is refused in a sentence.
+    """How a model is tuned, from the words of a question or a plan file. Impossible combinations are an InputError.
 
     >>> print(read_tuning(load_model("llama3-8b"), "qlora", 8, "attention"))
     LoRA on nf4 rank 8 (attention)
@@ -145,20 +153,32 @@ def read_tuning(
         raise InputError(
             f"--lora-targets and --frozen are of adapters; give --method {name} a --lora-rank, such as 16."
         )
-    if not 0 <= rank <= MOST_RANK:
-        raise InputError(f"--lora-rank is {rank}; the rank of adapters is 1 to {MOST_RANK:,}, such as 16.")
+    if not 0 <= rank <= MAX_RANK:
+        raise InputError(f"--lora-rank is {rank}; the rank of adapters is 1 to {MAX_RANK:,}, such as 16.")
     if frozen and frozen not in _table()["frozen"]:
         raise unknown("format of frozen weights called", frozen, _table()["frozen"])
     if bool(teacher.strip()) != row.teacher:
         if row.teacher:
             raise InputError("--method distill needs the model that teaches: --teacher llama3-70b.")
         raise InputError(f"--teacher is of --method distill, and --method is {name}; leave out one of them.")
-    rank = rank or (RANK if row.adapters else 0)
-    copies = 0.0 if rank else row.copies
-    found = Tuning(name, rank, targets, frozen or row.frozen, row.passes, copies, row.logits, teacher.strip())
-    found = replace(found, asked=bool(method.strip()))
-    found = _taught(model, found) if found.teacher else found
-    return replace(found, targets=_present(model, found)) if found.rank else found
+    if row.adapters and not rank:
+        rank = DEFAULT_RANK
+    tuning = Tuning(
+        method=name,
+        rank=rank,
+        targets=targets,
+        frozen=frozen or row.frozen,
+        passes=row.passes,
+        copies=0.0 if rank else row.copies,  # without its adapters the model is its own reference
+        logits=row.logits,
+        teacher=teacher.strip(),
+        asked=bool(method.strip()),
+    )
+    if tuning.teacher:
+        tuning = _with_teacher(model, tuning)
+    if tuning.rank:
+        tuning = replace(tuning, targets=_present_targets(model, tuning))
+    return tuning
 
 
 def lacking(model: Transformer, targets: str) -> list[str]:
@@ -167,26 +187,39 @@ def lacking(model: Transformer, targets: str) -> list[str]:
     >>> lacking(load_model("llama3-8b"), "q_proj,experts")
     ['experts']
     """
-    found, ops = list[str](), [op for one in model.program().sections[1:-1] for op in one.ops]
-    for word in [] if targets in WORDS else targets.replace(",", " ").split():
-        weights = Tuning(rank=1, targets=word).adapters
-        taken = [op for op in ops if weights.takes(op) and (word != "experts" or "e" in op.weights[0].names)]
-        found += [] if taken else [word]
-    return found
+    if targets in TARGETS:
+        return []
+    absent: list[str] = []
+    for name in _module_names(targets):
+        adapters = Tuning(rank=1, targets=name).adapters
+        matched = [op for op in _layer_ops(model) if adapters.takes(op)]
+        if name == "experts":  # which also names the matmuls of a dense MLP
+            matched = [op for op in matched if "e" in op.weights[0].names]
+        if not matched:
+            absent.append(name)
+    return absent
 
 
-def _present(model: Transformer, tuning: Tuning) -> str:
+def _layer_ops(model: Transformer) -> list[Op]:
+    """The ops of every kind of layer, without the embedding and the head."""
+    return [op for section in model.program().sections[1:-1] for op in section.ops]
+
+
+def _present_targets(model: Transformer, tuning: Tuning) -> str:
     """The targets of adapters that a model has; PEFT passes over the others too, as long as there is one."""
-    absent, words = lacking(model, tuning.targets), tuning.targets.replace(",", " ").split()
-    some = any(tuning.adapters.takes(op) for one in model.program().sections[1:-1] for op in one.ops)
-    if not some or (words and len(absent) == len(words)):
+    absent, names = lacking(model, tuning.targets), _module_names(tuning.targets)
+    any_matched = any(tuning.adapters.takes(op) for op in _layer_ops(model))
+    if not any_matched or (names and len(absent) == len(names)):
         raise InputError(f"{model.name} has no matmuls that --lora-targets {tuning.targets} names; write all.")
-    return ",".join(word for word in words if word not in absent) if absent else tuning.targets
+    if not absent:
+        return tuning.targets
+    return ",".join(name for name in names if name not in absent)
 
 
-def _taught(model: Transformer, tuning: Tuning) -> Tuning:
-    """With the teacher's forward pass and weights over those of the model."""
+def _with_teacher(model: Transformer, tuning: Tuning) -> Tuning:
+    """The tuning with the teacher's forward pass and weights, both relative to the model's."""
     teacher, work = load_model(tuning.teacher), Workload(1, 1024, 1024)
-    own, other = (float(sum(forward_flops(one.program(), work).values())) for one in (model, teacher))
+    student_flops = float(sum(forward_flops(model.program(), work).values()))
+    teacher_flops = float(sum(forward_flops(teacher.program(), work).values()))
     copies = count_parameters(teacher).total / count_parameters(model).total
-    return replace(tuning, passes=other / own, copies=copies)
+    return replace(tuning, passes=teacher_flops / student_flops, copies=copies)

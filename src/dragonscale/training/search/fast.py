@@ -23,12 +23,13 @@ from dragonscale.physics.numbers import maximum
 from dragonscale.physics.sharding.placement import Wires, lay_wires
 from dragonscale.plan.finite import check_terms
 from dragonscale.training.cost.evaluation import Job, make_setting
-from dragonscale.training.cost.lines import costed_section, offload_seconds
-from dragonscale.training.cost.passes import LayerPass, SectionSums, sum_lines
-from dragonscale.training.cost.step import Parts, bound_passes, layer_passes, lower_seconds, step_time, straggling
-from dragonscale.training.memory.memory import Held, section_bytes
-from dragonscale.training.memory.peak_memory import fullest_bytes, hosted, ranks_held
-from dragonscale.training.memory.xla_memory import section_parts, xla_held
+from dragonscale.training.cost.layer_passes import StepParts, bound_passes, layer_passes
+from dragonscale.training.cost.overlap import LayerPass, SectionSums, sum_lines
+from dragonscale.training.cost.section_lines import offload_seconds, section_lines
+from dragonscale.training.cost.step_time import lower_seconds, step_time, straggling
+from dragonscale.training.memory.peak_memory import fullest_bytes, host_memory_lines, outer_ranks
+from dragonscale.training.memory.section_memory import SectionMemory, section_memory
+from dragonscale.training.memory.xla_memory import xla_memory_lines, xla_section
 from dragonscale.training.plan.expert_load import uneven
 from dragonscale.training.plan.plan import AXES, SOME_LAYERS, Plan, layer_policies, layers_of
 from dragonscale.training.plan.setting import Setting
@@ -181,7 +182,7 @@ class Costs:
     sums: dict[str, SectionSums]
     forward: dict[str, LayerPass]
     backward: dict[str, LayerPass]
-    held: dict[str, Held]
+    held: dict[str, SectionMemory]
     saved: tuple[dict[str, Any], ...]
 
     def at(self, places: Any) -> "Costs":
@@ -245,25 +246,25 @@ def judge_rows(
     return Judged(numpy.broadcast_to(seconds, shape), held, chosen.wires.possible)
 
 
-def _parts(chosen: Chosen, costs: Costs) -> Parts:
-    return Parts(costs.sums, costs.held, chosen.layers, chosen.microbatches, costs.forward, costs.backward)
+def _parts(chosen: Chosen, costs: Costs) -> StepParts:
+    return StepParts(costs.sums, costs.held, chosen.layers, chosen.microbatches, costs.forward, costs.backward)
 
 
-def _rank(setting: Setting, chosen: Chosen, held: dict[str, Held], saved: dict[str, Any]) -> Any:
+def _rank(setting: Setting, chosen: Chosen, held: dict[str, SectionMemory], saved: dict[str, Any]) -> Any:
     """Bytes of the fullest chip under one remat policy; no number of bytes will do where the host lacks memory."""
     size = _chip(setting, chosen, held, saved)
-    there = hosted(setting, held, chosen.layers, chosen.numbers, chosen.microbatches)
+    there = host_memory_lines(setting, held, chosen.layers, chosen.numbers, chosen.microbatches)
     if not there:
         return size
     return numpy.where(sum(line.bytes for line in there) > setting.slice.chip.host_memory, numpy.inf, size)
 
 
-def _chip(setting: Setting, chosen: Chosen, held: dict[str, Held], saved: dict[str, Any]) -> Any:
+def _chip(setting: Setting, chosen: Chosen, held: dict[str, SectionMemory], saved: dict[str, Any]) -> Any:
     laid = (chosen.layers, chosen.numbers, chosen.microbatches)
     if setting.stack.memory.allocator == "caching":
         kept = {name: replace(one, activations=saved[name]) for name, one in held.items()}
-        return fullest_bytes(ranks_held(setting, kept, *laid))
-    return sum(line.bytes for line in xla_held(setting, saved, *laid))
+        return fullest_bytes(outer_ranks(setting, kept, *laid))
+    return sum(line.bytes for line in xla_memory_lines(setting, saved, *laid))
 
 
 def lower_bounds(rows: PlanRows, plan: Plan, chosen: Chosen, bound: Costs) -> Any:
@@ -304,7 +305,7 @@ def _sums(rows: PlanRows, setting: Setting, section: Section, remats: tuple[str,
 
     def summed(kind: str, names: tuple[str, ...]) -> SectionSums:
         def cost(microbatch: Any, wires: Wires) -> SectionSums:
-            lines = costed_section(setting, section, microbatch, wires, (kind,))
+            lines = section_lines(setting, section, microbatch, wires, (kind,))
             return sum_lines(lines, reading, setting.stack, policies, quantity)
 
         return rows.spread(names, cost, (kind, policies, *shared))
@@ -315,9 +316,9 @@ def _sums(rows: PlanRows, setting: Setting, section: Section, remats: tuple[str,
     def run() -> SectionSums:
         kernels = summed("kernels", SHAPE)
         kernels.offload = rows.spread(SHAPE, offload, ("offload", setting.plan.offload, *shared))
-        return kernels.beside(summed("activations", (*AXES, "microbatch") if torus else SHAPE))
+        return kernels.merged(summed("activations", (*AXES, "microbatch") if torus else SHAPE))
 
-    return rows.keep(("run", *shared), run).beside(rows.keep(("moved", *stored), lambda: summed("state", AXES)))
+    return rows.keep(("run", *shared), run).merged(rows.keep(("moved", *stored), lambda: summed("state", AXES)))
 
 
 def _fold(plan: Plan, section: Section) -> str:
@@ -335,20 +336,20 @@ def _loads(setting: Setting, section: Section) -> tuple[object, ...]:
     return (*_words(setting.plan, section), setting.stack.experts.skew if "e" in section.dims else 1.0)
 
 
-def _held(rows: PlanRows, setting: Setting, section: Section) -> Held:
+def _held(rows: PlanRows, setting: Setting, section: Section) -> SectionMemory:
     """What a chip keeps of a section: state once for each way to lay it out, workspace once for each
     shape on a chip."""
     plan = setting.plan
     stored = (section.name, plan.dtype, plan.optimizer, plan.zero, _fold(plan, section))
     state = rows.keep(("state", *stored), lambda: _bytes(rows, setting, section, STATE))
     live = rows.keep(("live", *_loads(setting, section)), lambda: _bytes(rows, setting, section, SHAPE))
-    passing = {name: getattr(live, name) for name in ("activations", "working", "logits", "entry")}
+    passing = {name: getattr(live, name) for name in ("activations", "workspace", "logits", "layer_input")}
     return replace(state, **passing)
 
 
-def _bytes(rows: PlanRows, setting: Setting, section: Section, names: tuple[str, ...]) -> Held:
-    def cost(microbatch: Any, wires: Wires) -> Held:
-        return section_bytes(setting, section, microbatch, wires.mesh)
+def _bytes(rows: PlanRows, setting: Setting, section: Section, names: tuple[str, ...]) -> SectionMemory:
+    def cost(microbatch: Any, wires: Wires) -> SectionMemory:
+        return section_memory(setting, section, microbatch, wires.mesh)
 
     plan = setting.plan
     return rows.spread(names, cost, ("bytes", plan.optimizer, plan.remat, *_loads(setting, section)))
@@ -367,7 +368,7 @@ def _saved(rows: PlanRows, setting: Setting, remat: str) -> dict[str, Any]:
 
 def _xla_parts(rows: PlanRows, setting: Setting, section: Section) -> Any:
     def parts(microbatch: Any, wires: Wires) -> Any:
-        return section_parts(setting, section, microbatch, wires.mesh)
+        return xla_section(setting, section, microbatch, wires.mesh)
 
     plan = setting.plan
     key = ("parts", plan.remat, *_loads(setting, section), plan.zero)

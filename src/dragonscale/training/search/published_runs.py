@@ -1,4 +1,4 @@
-"""Published steps of a model on a chip, to lay beside what somebody measures (`measured_runs.toml`).
+"""Published steps of a model on a chip, to compare a measured step with (`measured_runs.toml`).
 
 >>> from dragonscale.models import load_model
 >>> from dragonscale.physics.hardware import parse_slice
@@ -22,7 +22,7 @@ from dragonscale.training.plan.plan_file import parse_plan
 
 @dataclass(frozen=True)
 class ModelShape:
-    """What tells a model from another, as every source has its own names: `d_ff` is the widest MLP's or expert's, and
+    """What identifies a model, since every source has its own names: `d_ff` is the widest MLP's or expert's, and
     `experts` those of the layers that have most, 0 of a dense model."""
 
     layers: int
@@ -87,8 +87,8 @@ class PublishedRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def release(self) -> str:
         """The table or release of the source; empty where it names none."""
-        found = re.search(r"\[([^\]]*)\]", self.source)
-        return found[1] if found else ""
+        match = re.search(r"\[([^\]]*)\]", self.source)
+        return match[1] if match else ""
 
     @property
     def text(self) -> str:
@@ -100,11 +100,11 @@ class PublishedRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @functools.cache
 def published_runs() -> tuple[PublishedRun, ...]:
-    """All of them."""
+    """All runs of the table."""
     return msgspec.convert(shipped_table("training.search", "measured_runs.toml")["runs"], tuple[PublishedRun, ...])
 
 
 def runs_of_model(job: Job) -> list[PublishedRun]:
-    """Those of a job's model on its chip, whatever their batch, plan and number of chips."""
+    """The published runs of a job's model on its chip, whatever their batch, plan and number of chips."""
     shape = shape_of(job)
     return [run for run in published_runs() if run.chip == job.slice.chip.kin and run.shape == shape]

@@ -1,4 +1,5 @@
-"""Kinds of runs: what runs that are alike in their errors share, and which kinds of plan somebody has published.
+"""Kinds of runs: what runs with similar errors of prediction have in common, and which kinds of plan have been
+published.
 
 A kind is a chip, the family of a software stack, whether the model is dense or an MoE, how the plan splits the step
 (FSDP, a pipeline or replicas; with TP, CP, EP), and the format of its matmuls. Kinds belong to wider ones: a chip to
@@ -13,10 +14,11 @@ What was published of a kind of plan says how far it has been taken: `errors.tom
 """
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy
+from numpy.typing import NDArray
 
 from dragonscale.plan.settings import shipped_table
 from dragonscale.training.cost.evaluation import Job
@@ -25,7 +27,7 @@ from dragonscale.training.plan.simplicity import SHORT
 from dragonscale.training.plan.stack import stacks
 
 UNNAMED = ("generic",)
-"""No stack that anybody runs: every published run was judged by it too."""
+"""Stacks that are nobody's software: every published run was judged by them, too."""
 GENERATIONS: dict[str, list[str]] = shipped_table("training.search", "generations.toml")
 SPLITS = tuple(
     how + tensor + context + expert
@@ -37,7 +39,8 @@ SPLITS = tuple(
 """How plans split a step, in the order of `split_codes`."""
 FORMATS = {"mxfp8": "fp8", "nvfp4": "fp4", "mxfp4": "fp4"}
 SCALE = 4
-"""A kind of plan counts as published up to so many times the chips of its largest published run: replicas are added."""
+"""The factor over the chips of its largest published run up to which a kind of plan counts as published, since replicas
+can be added."""
 UNPUBLISHED_GAINS = (0.05, 0.10)
 """What a kind of plan of which no run is known must gain to be recommended: the error of predicted steps, within these
 (the median error of all of them, and twice that). A known kind with more stages or chips than any run had must gain the
@@ -45,24 +48,30 @@ least of it, and so must one that ran in another format: it is nearer to what ha
 
 
 def generation(chip: str) -> str:
-    """A chip's generation; the chip itself where the catalogue does not have it."""
-    return next((name for name, chips in GENERATIONS.items() if chip in chips), chip)
+    """A chip's generation; the chip itself where the table does not have it."""
+    for name, chips in GENERATIONS.items():
+        if chip in chips:
+            return name
+    return chip
 
 
 def family(stack: str) -> str:
-    """A stack without its mode or release; of one that starts from another, that one's.
+    """A stack without its mode or release; for one that starts from another, the family of that one.
 
     >>> [family(name) for name in ("megatron-fp32", "torchtitan-async", "hai-llm", "hf-liger", "xla-gpu")]
     ['megatron', 'torchtitan', 'megatron', 'hf', 'xla-gpu']
     """
-    named = next((name for name in ("megatron", "torchtitan") if stack.startswith(name)), "")
-    base = stacks()[stack].base if stack in stacks() and not named else ""
-    return family(base) if base else named or stack
+    for name in ("megatron", "torchtitan"):
+        if stack.startswith(name):
+            return name
+    if stack in stacks() and stacks()[stack].base:
+        return family(stacks()[stack].base)
+    return stack
 
 
 @dataclass(frozen=True)
 class RunKind:
-    """What a run is like, as far as errors go; without a `split`, whatever its plan."""
+    """The properties of a run on which errors depend; without a `split`, whatever its plan."""
 
     chip: str
     stack: str
@@ -77,20 +86,23 @@ class RunKind:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The tables that the kind belongs to, the narrowest first."""
-        own, wide = (f"{self.model} {chip}" for chip in (self.chip, generation(self.chip)))
+        """The names of the kinds that it belongs to in `errors.toml`, the narrowest first."""
+        on_chip = f"{self.model} {self.chip}"
+        on_generation = f"{self.model} {generation(self.chip)}"
         stack = family(self.stack)
+        names: list[str] = []
+        if self.split:
+            names += [f"{on_chip} {stack} {self.split} {self.format}", f"{on_chip} {stack} {self.split}"]
+        names += [f"{on_chip} {stack}", f"{on_generation} {stack}", on_generation]
         if self.stack in UNNAMED:  # runs judged by their own stacks say less than all runs judged by this one
-            found = f"{own} {stack}", f"{wide} {stack}", f"{self.model} * {stack}", self.model, "all"
-        else:
-            plan = (f"{own} {stack} {self.split} {self.format}", f"{own} {stack} {self.split}") if self.split else ()
-            found = *plan, f"{own} {stack}", f"{wide} {stack}", wide, self.model, "all"
-        return tuple(dict.fromkeys(found))
+            names = [f"{on_chip} {stack}", f"{on_generation} {stack}", f"{self.model} * {stack}"]
+        return tuple(dict.fromkeys((*names, self.model, "all")))
 
     @property
     def reported(self) -> tuple[str, ...]:
-        """The kinds that coverage is told of: a chip, and a kind of plan on it."""
-        return f"{self.model} {self.chip}", *((self.names[1],) if self.split else ())
+        """The kinds for which coverage is reported: a chip, and a kind of plan on it."""
+        on_chip = f"{self.model} {self.chip}"
+        return (on_chip, self.names[1]) if self.split else (on_chip,)
 
     @property
     def plan_name(self) -> str:
@@ -99,32 +111,33 @@ class RunKind:
 
 
 def wide_format(dtype: str) -> str:
-    """A format of matmuls as published runs are told apart by: all wide ones are one."""
+    """A format of matmuls as published runs are distinguished by it: all wide formats count as one."""
     return "bf16" if dtype in ("fp16", "fp32", "tf32") else dtype
 
 
-def split_codes(numbers: dict[str, Any], zero: int) -> Any:
-    """The place in `SPLITS` of plans of these meshes."""
-    shared = numpy.asarray(numbers["fsdp"]) * numbers["expert"] * numbers["context"] > 1
-    how = numpy.where(numpy.asarray(numbers["pipe"]) > 1, 2, shared & (zero >= 2))
-    beside = (numpy.asarray(numbers[name]) > 1 for name in ("tensor", "context", "expert"))
-    for splits in beside:
-        how = 2 * how + splits
-    return how
+def split_codes(degrees: dict[str, Any], zero: int) -> Any:
+    """The index in `SPLITS` of plans with these degrees, of the shape of the degrees."""
+    sharded = numpy.asarray(degrees["fsdp"]) * degrees["expert"] * degrees["context"] > 1
+    code = numpy.where(numpy.asarray(degrees["pipe"]) > 1, 2, sharded & (zero >= 2))
+    for axis in ("tensor", "context", "expert"):  # a binary digit each
+        code = 2 * code + (numpy.asarray(degrees[axis]) > 1)
+    return code
 
 
 def split_of(plan: Plan) -> str:
     """How a plan splits the step."""
-    return SPLITS[int(split_codes(vars(plan), plan.zero))]
+    return SPLITS[int(split_codes(plan.all_settings, plan.zero))]
 
 
 def kind_of(job: Job, plan: Plan | None = None) -> RunKind:
     """The kind of a job, with one of its plans or whatever its plan."""
-    stack = job.stack.name if job.stack.name in stacks() else job.stack.base or job.stack.name
-    own = RunKind(job.slice.chip.kin, stack, job.experts > 0)
+    stack = job.stack.name
+    if stack not in stacks():  # a user's file
+        stack = job.stack.base or stack
+    kind = RunKind(job.slice.chip.kin, stack, moe=job.experts > 0)
     if plan is None or job.slice.chips == 1:
-        return own
-    return RunKind(own.chip, own.stack, own.moe, split_of(plan), FORMATS.get(plan.dtype, plan.dtype))
+        return kind
+    return replace(kind, split=split_of(plan), format=FORMATS.get(plan.dtype, plan.dtype))
 
 
 @functools.cache
@@ -135,41 +148,57 @@ def published_kinds() -> list[tuple[str, dict[str, Any]]]:
     return [*measured.items(), *shipped_table("training.search", "recipes.toml").items()]
 
 
+@dataclass(frozen=True)
+class PublishedLimits:
+    """How far each split of `SPLITS` has been published, of shape (splits,): the most chips and pipeline stages, and
+    the shortest sequence times −1, so that more is further in all three."""
+
+    chips: NDArray[numpy.float64]
+    stages: NDArray[numpy.float64]
+    shortest: NDArray[numpy.float64]
+
+
 @functools.lru_cache(maxsize=64)
-def published_limits(kind: RunKind, dtype: str = "bf16") -> Any:
-    """How far each split of `SPLITS` has been published for jobs of a kind in a format (in any, where none is named):
-    the most chips and stages, and the shortest sequence, below zero. Where nothing is published of a stack on a
-    generation of chips in that format, other formats and then other generations count; where nothing is at all, every
-    split does, but `context` at short sequences."""
+def published_limits(kind: RunKind, dtype: str = "bf16") -> PublishedLimits:
+    """How far each split has been published for jobs of a kind in a format (in any, where none is named). Where nothing
+    is published of a stack on a generation of chips in that format, other formats and then other generations count;
+    where nothing is at all, every split does, except `context` at short sequences."""
     stack = "" if kind.stack in UNNAMED else family(kind.stack)
-    own = generation(kind.chip)
-    for place, format in ((own, wide_format(dtype) if dtype else ""), (own, ""), ("", "")):
-        limits = numpy.full((3, len(SPLITS)), -numpy.inf)
+    chips, format_ = generation(kind.chip), wide_format(dtype) if dtype else ""
+    for wanted in ((chips, format_), (chips, ""), ("", "")):
+        limits = PublishedLimits(*(numpy.full(len(SPLITS), -numpy.inf) for _ in range(3)))
         for name, row in published_kinds():
-            model, chips, trainer, split = name.split()
-            if model == kind.model and trainer == (stack or trainer) and chips == (place or chips):
-                if format not in ("", *row.get("formats", [format])):
-                    continue
-                mine = limits[:, SPLITS.index(split)]
-                mine[:] = numpy.maximum(mine, (row["chips"], row["pipe"], -row["sequence"]))
-        if numpy.isfinite(limits).any():
+            row_model, row_chips, row_stack, split = name.split()
+            if row_model != kind.model or stack not in ("", row_stack) or wanted[0] not in ("", row_chips):
+                continue
+            if wanted[1] not in ("", *row.get("formats", [wanted[1]])):
+                continue
+            code = SPLITS.index(split)
+            limits.chips[code] = max(limits.chips[code], row["chips"])
+            limits.stages[code] = max(limits.stages[code], row["pipe"])
+            limits.shortest[code] = max(limits.shortest[code], -row["sequence"])
+        if numpy.isfinite(limits.chips).any():
             return limits
-    return numpy.array([[numpy.inf], [numpy.inf], [-numpy.inf]]).repeat(len(SPLITS), axis=1)
+    unlimited = numpy.full(len(SPLITS), numpy.inf)
+    return PublishedLimits(unlimited, unlimited, -unlimited)
 
 
-def needed_gains(job: Job, numbers: dict[str, Any], zero: int, error: float, dtype: str) -> Any:
-    """What plans of these meshes must gain over others to be recommended: where no run of their kind is known (with
-    `context`, at such short sequences), the `error` of predicted steps, within limits; the least of these where runs of
-    the kind had fewer stages or chips, or another format."""
-    kind, splits = kind_of(job), split_codes(numbers, zero)
-    chips, stages, shortest = published_limits(kind, dtype)[:, splits]
-    within = (job.slice.chips <= SCALE * chips) & (numpy.asarray(numbers["pipe"]) <= stages)
-    known = published_limits(kind, "")[0, splits] > 0
-    least, most = UNPUBLISHED_GAINS
-    gains = numpy.where(known, least, min(max(error, least), most))
+def needed_gains(job: Job, degrees: dict[str, Any], zero: int, error: float, dtype: str) -> Any:
+    """The fraction by which plans with these degrees must be faster than others to be recommended, of the shape of the
+    degrees. Where no run of their kind is known (with `context`, at such short sequences) it is the `error` of
+    predicted steps, within limits; the lower limit where runs of the kind had fewer stages or chips, or another
+    format."""
+    kind, splits = kind_of(job), split_codes(degrees, zero)
+    limits = published_limits(kind, dtype)
+    within = (job.slice.chips <= SCALE * limits.chips[splits]) & (
+        numpy.asarray(degrees["pipe"]) <= limits.stages[splits]
+    )
+    in_any_format = published_limits(kind, "").chips[splits] > 0
+    lowest, highest = UNPUBLISHED_GAINS
+    gains = numpy.where(in_any_format, lowest, min(max(error, lowest), highest))
     gains = numpy.where(within, 0.0, gains)
     if job.sequence > SHORT:
         return gains
-    there = within & (-job.sequence <= shortest)
-    short = numpy.where(there, 0.0, max(error, least))
-    return numpy.where(numpy.asarray(numbers["context"]) > 1, short, gains)
+    as_short = within & (-job.sequence <= limits.shortest[splits])
+    context_gains = numpy.where(as_short, 0.0, max(error, lowest))
+    return numpy.where(numpy.asarray(degrees["context"]) > 1, context_gains, gains)

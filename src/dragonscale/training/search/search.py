@@ -21,10 +21,10 @@ from typing import Any
 import numpy
 
 from dragonscale.training.cost.evaluation import (
-    NUMBERS,
+    DEGREES,
     Job,
     Structure,
-    as_numbers,
+    degrees_of,
     first,
     judge_one,
     problems,
@@ -205,8 +205,8 @@ def _flattered(job: Job, kept: list[Candidate]) -> bool:
     """Whether the lower bound changes the time of any of these plans."""
     if not kept:
         return False
-    numbers = as_numbers([one.plan for one in kept])
-    changed: dict[str, Any] = dict.fromkeys(NUMBERS, 1)
+    numbers = degrees_of([one.plan for one in kept])
+    changed: dict[str, Any] = dict.fromkeys(DEGREES, 1)
     words = [replace(one.plan, **changed, remat=layer_policies(one.plan.remat)[0]) for one in kept]
     kinds, which = structures(job, numbers, kept[0].plan.etp)  # a search does not vary it
     groups: dict[tuple[Plan, int], list[int]] = {}

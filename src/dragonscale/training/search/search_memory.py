@@ -15,10 +15,10 @@ import numpy
 from dragonscale.models.program import longest_run
 from dragonscale.plan.finite import check_terms
 from dragonscale.plan.pareto import Front
-from dragonscale.training.cost.evaluation import NUMBERS, Job
+from dragonscale.training.cost.evaluation import DEGREES, Job
 from dragonscale.training.plan.legality import family, rules
 from dragonscale.training.plan.plan import SOME_LAYERS, Plan
-from dragonscale.training.plan.simplicity import handicap, order, points, word_points
+from dragonscale.training.plan.simplicity import handicap, order, points, setting_points
 from dragonscale.training.plan.stages import layout_for
 from dragonscale.training.search.bands import job_error
 from dragonscale.training.search.fast import Chosen, Judged
@@ -89,7 +89,7 @@ class NearPlans:
         self.fastest = min(self.fastest, float(weighed.min()))
         near = weighed <= self.limit
         kept = places[near]
-        numbers = {name: chosen.numbers[name][kept] for name in NUMBERS}
+        numbers = {name: chosen.numbers[name][kept] for name in DEGREES}
         rounds = numpy.broadcast_to(chosen.microbatches, len(chosen))[kept]
         columns = [len(self.words), *numbers.values(), weighed[near], seconds[kept], held[kept]]
         columns += [points(words, numbers, sequence) + layout_points(words, numbers, self.layers), rounds]
@@ -107,7 +107,7 @@ class NearPlans:
         self.last = float(table[WEIGHED, self.count - 1]) if table.shape[1] >= self.count else numpy.inf
         table = table[:, table[WEIGHED] <= self.limit]
         if table.shape[1] > MOST // 2:
-            words_and_mesh = [row for row in range(WEIGHED) if row != 1 + NUMBERS.index("microbatch")]
+            words_and_mesh = [row for row in range(WEIGHED) if row != 1 + DEGREES.index("microbatch")]
             _, fastest = numpy.unique(table[words_and_mesh], axis=1, return_index=True)
             table = table[:, numpy.sort(fastest)[: MOST // 2]]
         self.rows, self.size = [table], table.shape[1]
@@ -128,7 +128,7 @@ class NearPlans:
         return [self._candidate(table[:, place]) for place in dict.fromkeys([*places[: self.count], *fastest])]
 
     def _candidate(self, row: Any) -> Candidate:
-        numbers = {name: int(value) for name, value in zip(NUMBERS, row[1:WEIGHED], strict=True)}
+        numbers = {name: int(value) for name, value in zip(DEGREES, row[1:WEIGHED], strict=True)}
         numbers |= {SOME_LAYERS: int(row[LAYERS])} if row[LAYERS] else {}
         return Candidate(dealt(self.words[int(row[WORD])], numbers, self.layers), float(row[SECONDS]), float(row[HELD]))
 
@@ -253,7 +253,7 @@ class Keeper:
     def _lead(self, words: Plan, batch: SeenRows, seconds: Any, held: Any) -> None:
         """Remember the best plan of every shape."""
         weighed = seconds * batch.weight(words)
-        scores = numpy.minimum.reduceat(weighed, batch.starts) * (1 + POINT * word_points(words))
+        scores = numpy.minimum.reduceat(weighed, batch.starts) * (1 + POINT * setting_points(words))
         for place in numpy.flatnonzero(scores < self.scores[batch.shapes]).tolist():
             shape = int(batch.shapes[place])
             if scores[place] < self.scores[shape]:

@@ -9,22 +9,21 @@ from typing import Any, ClassVar
 
 from dragonscale.commands.explain.formulas import FormulaLine
 from dragonscale.commands.explain.serve import LetteredPhase, lettered_phase
-from dragonscale.commands.serve.config import (
+from dragonscale.commands.serve.config import bills_of, deployment_of
+from dragonscale.commands.serve.serve_blocks import error_text
+from dragonscale.commands.serve.serve_records import ConfigReport, ServeReport
+from dragonscale.errors import InputError, unknown
+from dragonscale.physics.hardware import Chip
+from dragonscale.physics.units import render
+from dragonscale.plan.ledger import Ledger, LedgerLine
+from dragonscale.serving.advice.bills import (
     PROMPT_SCORES,
     STEP_SCORES,
-    bills_of,
-    deployment_of,
     held_bill,
     iterations,
     prompt_chunks,
     wire_name,
 )
-from dragonscale.commands.serve.serve_records import ConfigReport, ServeReport
-from dragonscale.commands.serve.serve_sheet import error_text
-from dragonscale.errors import InputError, unknown
-from dragonscale.physics.hardware import Chip
-from dragonscale.physics.units import render
-from dragonscale.plan.ledger import Ledger, LedgerLine
 from dragonscale.serving.iteration.deployment import Deployment
 from dragonscale.serving.iteration.phases import prefill
 from dragonscale.serving.space.frontier import WATERMARK
@@ -107,7 +106,7 @@ class ServeNumbers(Numbers):
     @property
     def state(self) -> Steady:
         """The steady state that the report's times are read off."""
-        return vars(self.one)["state"]
+        return self.one.state
 
     @functools.cached_property
     def decode(self) -> "_Phase":
@@ -232,8 +231,8 @@ class _Phase:
             iteration = iterations(asked, self.of.one.batch, deployment)["decode"]
             return [(1.0, lettered_phase("decode", deployment, iteration))]
         return [
-            (times, lettered_phase("prefill", deployment, prefill(tokens, 1, past)))
-            for times, tokens, past in prompt_chunks(asked, deployment)
+            (chunk.count, lettered_phase("prefill", deployment, prefill(chunk.tokens, 1, chunk.past)))
+            for chunk in prompt_chunks(asked, deployment)
         ]
 
     def bounds(self, found: LetteredPhase) -> dict[str, Any]:
@@ -306,7 +305,7 @@ class _Held:
         key, told = _PARTS[name]
         self.of, self.name, self.title = of, name, name[:1].upper() + name[1:]
         self.bytes = float(getattr(of.one.memory, key))
-        held = held_bill(of.report.asked, of.one, of.deployment).held
+        held = held_bill(of.report.asked, of.one.batch, of.deployment).held
         self.lines = [line for line in held if line.part == name]
         self.sentence = told.format(f"{of.one.batch:,}") or f"Bytes of {name} on a chip: {len(self.lines)} tensors."
 

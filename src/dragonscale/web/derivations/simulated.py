@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
-from dragonscale.commands.simulate.simulate_records import TITLES, Latency, SimulateReport
+from dragonscale.commands.simulate.simulate_records import TITLES, SimulateReport
 from dragonscale.errors import unknown
 from dragonscale.physics.units import render
+from dragonscale.simulation.fleet_sizing.simulated_run import Latency
 from dragonscale.web.amounts import amount
 from dragonscale.web.derivations.pieces import Piece, row
 from dragonscale.web.derivations.table import Numbers, shown

@@ -19,8 +19,8 @@ from dragonscale.physics.hardware import Chip
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import HeldLine, LedgerLine
 from dragonscale.training.cost.evaluation import Job
-from dragonscale.training.cost.formulas import crossings
 from dragonscale.training.cost.step_ledger import WIRES
+from dragonscale.training.cost.wire_crossings import crossings
 from dragonscale.training.plan.plan import short_plan
 from dragonscale.web.amounts import amount, length_text, money
 from dragonscale.web.derivations.ledger_tables import constants_table, held_table, line_table

@@ -13,7 +13,7 @@ from dragonscale.commands.roofline_report import RooflineReport, Sample, rooflin
 from dragonscale.listener import Listener
 from dragonscale.physics.hardware import Chip
 from dragonscale.physics.hardware.changes import with_changes
-from dragonscale.physics.rooflines.expression import parse_operation
+from dragonscale.physics.rooflines.operation import parse_operation
 from dragonscale.physics.units import render
 from dragonscale.web.amounts import amount, quantity
 from dragonscale.web.page_request import PageRequest

@@ -11,13 +11,14 @@ from dragonscale.blocks.charts.mesh import AxisMove
 from dragonscale.commands.charts.moves import mesh_axes, serving_splits
 from dragonscale.commands.charts.roles import memory_parts, served_memory, time_parts
 from dragonscale.commands.charts.wiring import axis_wiring, slice_wiring
-from dragonscale.commands.serve.config import bills_of, deployment_of, first, held_bill
-from dragonscale.commands.serve.serve_records import ConfigReport, MemoryUse, ServeReport
+from dragonscale.commands.serve.config import bills_of, deployment_of
+from dragonscale.commands.serve.serve_records import ConfigReport, ServeReport
 from dragonscale.physics.hardware import Chip
 from dragonscale.physics.kernels.dtypes import FORMATS
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger, LedgerLine
 from dragonscale.plan.timeline import TimelinePass, timeline
+from dragonscale.serving.advice.bills import MemoryUse, held_bill, scalar
 from dragonscale.serving.engine.formats import part_format
 from dragonscale.serving.engine.plan import ServingPlan
 from dragonscale.serving.iteration.iteration import ServingLine
@@ -103,7 +104,7 @@ def memory_panel(asked: PageRequest) -> Card:
         return {"parts": []}
     one, read, use = report.configs[0], report.asked, report.configs[0].memory
     held = served_memory(use)
-    lines = _held_rows(held_bill(read, one, deployment_of(read, one)), held)
+    lines = _held_rows(held_bill(read, one.batch, deployment_of(read, one)), held)
     free = [("free for KV cache", use.free_bytes), ("left by the engine", use.left_alone_bytes)]
     return {
         **quantities(one, {"used": "hbm_bytes", "limit": "hbm_limit_bytes"}, str),
@@ -220,7 +221,7 @@ def _points(ledger: Ledger, phase: str, batch: int) -> Iterable[Card]:
 
 def _measures(line: LedgerLine) -> tuple[float, float, float, float, float]:
     own = line if isinstance(line, ServingLine) else None
-    bounds = (first(own.total("compute_s")), first(own.total("memory_s"))) if own else (0.0, 0.0)
+    bounds = (scalar(own.total("compute_s")), scalar(own.total("memory_s"))) if own else (0.0, 0.0)
     return float(line.total("flops")), float(line.total("hbm_bytes")), float(line.total("expected_s")), *bounds
 
 

@@ -4,12 +4,12 @@ ask next."""
 from functools import partial
 
 from dragonscale.commands.serve.advice import beyond, near_misses
-from dragonscale.commands.serve.formats import known_engine
 from dragonscale.commands.serve.recommended import next_command
+from dragonscale.commands.serve.serve_blocks import error_text, simulated_text
 from dragonscale.commands.serve.serve_records import ConfigReport, ServeReport, config_text, formats_text, plan_text
-from dragonscale.commands.serve.serve_sheet import error_text, simulated_text
 from dragonscale.physics.hardware import parse_target
 from dragonscale.physics.units import render
+from dragonscale.serving.advice.formats import known_engine
 from dragonscale.serving.space.legal import model_caches
 from dragonscale.web.amounts import amount, count, dollars, elsewhere, hour_text, quantities
 from dragonscale.web.page_request import PageRequest
@@ -93,7 +93,7 @@ def _sentence(report: ServeReport, one: ConfigReport) -> str:
     if one.meets_slo:
         # the bands are of a replica at its full load, which a fleet's replicas do not reach
         near = [] if has_fleet(report, one) else near_misses(report.workload, one)
-        how = f", {' and '.join(name for name, *_ in near)} only just: its band reaches beyond" if near else ""
+        how = f", {' and '.join(miss.name for miss in near)} only just: its band reaches beyond" if near else ""
         return f"{what} It meets {targets}{how}."
     return f"{what} It misses the SLO: {' and '.join(one.violations)}."
 

@@ -4,9 +4,9 @@ its batch."""
 import itertools
 
 from dragonscale.commands.serve.config import deployment_of
-from dragonscale.commands.serve.curves import BatchCurves, batch_curves, meeting_batch, plan_curves
 from dragonscale.commands.serve.serve_records import ConfigReport, ServeReport, degrees_text
 from dragonscale.physics.units import render
+from dragonscale.serving.advice.curves import BatchCurves, batch_curves, meeting_batch, plan_curves
 from dragonscale.serving.space.frontier import Config
 from dragonscale.web.amounts import count
 from dragonscale.web.page_request import PageRequest
@@ -30,7 +30,7 @@ def frontier_panel(asked: PageRequest) -> Card:
         why = "One output token has no time per output token: there is nothing to trade." if report.configs else ""
         return {"points": [], "frontier": [], "x": x, "y": y, "about": why, "rules": []}
     one = report.configs[0]
-    curves = plan_curves(report.asked, one)
+    curves = plan_curves(report.asked, (one.copy_slice, one.plan))
     tpot = report.workload.tpot_s
     plans = zip(itertools.cycle(ROLES), curves.plans, strict=False)
     points = [_point(asked, config, role, one) for role, plan in plans for config in plan]
@@ -86,7 +86,8 @@ def batches_panel(asked: PageRequest) -> Card:
         return {"series": [], "x": x, "y": y, "rules": [], "marks": [], "crossings": []}
     one, read = report.configs[0], report.asked
     critical = next((row for row in report.limits if row.name == "critical batch"), None)
-    curves = batch_curves(read, one, deployment_of(read, one), critical.value if critical else 0.0)
+    up_to = critical.value if critical else 0.0
+    curves = batch_curves(read, deployment_of(read, one), one.batch, one.max_batch, up_to)
     low = LOWEST * min(curves.expected)
     series = [
         line("a decode step", "ink", pairs(curves.batches, curves.expected, low), band=[]),

@@ -6,8 +6,8 @@ A replica at its full load answers later than one of a fleet, which has headroom
 
 from dataclasses import dataclass
 
+from dragonscale.commands.serve.serve_blocks import idle_text, ran
 from dragonscale.commands.serve.serve_records import ConfigReport, ServeReport
-from dragonscale.commands.serve.serve_sheet import idle_text, ran
 from dragonscale.physics.units import render
 from dragonscale.serving.steady.targets import LATENCIES
 from dragonscale.web.amounts import amount, count, dollars, hour_text

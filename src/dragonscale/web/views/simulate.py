@@ -11,11 +11,12 @@ from typing import Any
 import numpy
 
 from dragonscale.commands.simulate.ask_simulate import next_command
-from dragonscale.commands.simulate.simulate_records import Latency, SimulateReport
+from dragonscale.commands.simulate.simulate_records import SimulateReport
 from dragonscale.commands.simulate.simulate_sheet import capacity_text, requests_text, verdict_fact
 from dragonscale.commands.simulate.verdict import TRAFFIC
 from dragonscale.physics.units import render
 from dragonscale.simulation import SimulationResult
+from dragonscale.simulation.fleet_sizing.simulated_run import Latency
 from dragonscale.simulation.watch import MOMENTS
 from dragonscale.web.amounts import amount, count, dollars, quantities, share
 from dragonscale.web.page_request import PageRequest

@@ -17,8 +17,8 @@ from dragonscale.commands.train.plans import MEMORY_NAMES
 from dragonscale.commands.train.train_records import Neighbour, PlanReport, SliceRow, StackRow, TrainReport
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger
-from dragonscale.training.cost.evaluation import layer_points
-from dragonscale.training.cost.step_ledger import step_timeline
+from dragonscale.training.cost.evaluation import layer_matmuls
+from dragonscale.training.cost.step_timeline import step_timeline
 from dragonscale.training.plan.plan import Plan
 from dragonscale.web.amounts import amount, count, elsewhere, length_text, money, quantities, share
 from dragonscale.web.page_request import PageRequest
@@ -298,10 +298,10 @@ def roofline_panel(asked: PageRequest) -> Card:
     chip, top = job.slice.chip, f"{plan.dtype} peak"
     peak, memory = chip.peak(plan.dtype), chip.bandwidth("hbm")
     points = []
-    for name, intensity, rate in layer_points(job, report.ledger):
-        by_memory = intensity * memory < peak
+    for matmul in layer_matmuls(job, report.ledger):
+        by_memory = matmul.intensity * memory < peak
         bound = {"bound": "HBM" if by_memory else "compute", "why": "", "roof": "HBM" if by_memory else top}
-        points.append({"name": name, "intensity": intensity, "rate": rate, **bound})
+        points.append({"name": matmul.name, "intensity": matmul.intensity, "rate": matmul.flops_per_s, **bound})
     roofs, wired = _network(report.ledger, one.flops, one.step_s, peak)
     roofs = [{"name": top, "peak": peak, "bandwidth": memory, "role": "hbm"}, *roofs]
     return {"roofs": roofs, "points": points + wired, "about": f"{typed_plan(plan)} on {chip.title}, {plan.dtype}"}

@@ -1,0 +1,1 @@
+"""Fleets as they are asked for: what they hold, what they cost, and which fleet would hold."""

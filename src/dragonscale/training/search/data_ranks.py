@@ -1,0 +1,52 @@
+"""What a plan means that gives data-parallel ranks and no `fsdp`: `tp8 pp4 dp16`, `dp16 z1`.
+
+Here `data` are whole replicas and `fsdp` shards; elsewhere people write the data-parallel degree and the stage of
+ZeRO that shards over it. So `dp16 z1` is `fsdp=16` with `zero=1`; without a stage it is what the stack's recipes run,
+or whole replicas. A plan that names both axes means what it says, which is how plans are printed and saved.
+
+>>> from dragonscale.training.plan.plan_file import given_settings, parse_plan
+>>> def read(text, stack):
+...     return str(read_ranks(parse_plan(text), given_settings(text), stack, "nvidia")[0])
+>>> read("tp8 dp16 z1", "torchtitan"), read("tp8 dp16", "megatron-core"), read("tp8 dp16", "maxtext")
+('fsdp=16,tensor=8,zero=1', 'fsdp=16,tensor=8,zero=1', 'data=16,tensor=8,zero=0')
+>>> read("tp8 dp16 fsdp1 z1", "megatron-core")
+'data=16,fsdp=1,tensor=8,zero=1'
+"""
+
+from dataclasses import replace
+
+from dragonscale.training.plan.legality import rules
+from dragonscale.training.plan.plan import Plan
+from dragonscale.training.search.legal import takes
+
+
+def read_ranks(plan: Plan, named: frozenset[str], stack: str, chips: str) -> tuple[Plan, str]:
+    """The plan with the axis that its data-parallel ranks are meant to be, and a note on what was not written. `named`
+    are the settings that the user wrote; `chips` is the family of the chips."""
+    row, ranks = rules(stack, chips, plan.pipe > 1), plan.data
+    unsharded = plan.data * plan.fsdp == 1
+    if not named & {"data", "fsdp", "zero"} and unsharded and plan.expert > 1 and row.data_zero:
+        sharded = replace(plan, zero=row.data_zero)
+        return sharded, f"ep{plan.expert} names no ZeRO and is read as in {stack}'s recipes, zero={sharded.zero}."
+    if "data" not in named or "fsdp" in named or plan.data == 1:
+        return plan, ""
+    stage = plan.zero if "zero" in named else row.data_zero
+    if stage:
+        sharded = replace(plan, data=1, fsdp=ranks, zero=stage)
+        if "zero" in named:
+            whole = f"data={ranks},fsdp=1: whole replicas"
+            return sharded, f"data={ranks} with zero={stage} is read as fsdp={ranks}: ZeRO shards over it ({whole})."
+        recipes = f"as the distributed optimizer of {stack}'s recipes, fsdp={ranks} with zero={stage}"
+        return sharded, f"data={ranks} names no ZeRO and is read {recipes} (zero=0: whole replicas)."
+    replicas = replace(plan, zero=0)
+    if "zero" in named or not takes(row, replicas, "zero"):
+        return plan, ""
+    return replicas, (
+        f"data={ranks} is read as whole replicas: ZeRO is off by default, so nothing is sharded; write fsdp={ranks} to "
+        "shard weights, gradients and the optimizer's state."
+    )
+
+
+def own_ranks(plan: Plan, named: frozenset[str]) -> Plan:
+    """The same plan as our own program reads it, alike on all chips."""
+    return read_ranks(plan, named, "dragonscale", "other")[0]
