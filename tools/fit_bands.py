@@ -40,10 +40,10 @@ from dragonscale.evidence.inference_rows import LATENCIES, InferenceCase
 from dragonscale.evidence.rows import attempt
 from dragonscale.evidence.serving import as_shipped, predict_all, served_runs
 from dragonscale.evidence.training import predict, residual, training_runs
-from dragonscale.serving.space.bands import LEAST as SERVED_LEAST
 from dragonscale.serving.space.bands import MEASURES, ServedKind, fitted_kernels
+from dragonscale.serving.space.bands import MIN_RUNS as SERVED_MIN_RUNS
 from dragonscale.training.cost.evaluation import first
-from dragonscale.training.search.bands import MIN_RUNS, NOMINAL, narrowest
+from dragonscale.training.search.error_bands import MIN_RUNS, NOMINAL, narrowest
 from dragonscale.training.search.published_runs import shape_of
 from dragonscale.training.search.run_kinds import UNNAMED, RunKind, wide_format
 from tools.refit import MEASURED, ROOT
@@ -232,7 +232,7 @@ def best_stretch(residuals: Sequence[Residual], measure: str, tail: float) -> fl
     """How much wider, in logarithms, bands must be to hold for a generation of chips that was left out: for those whose
     kernels were chosen, where there are runs on such chips."""
     chosen = [isinstance(run.kind, ServedKind) and not fitted_kernels(run.kind.chip) for run in residuals]
-    counts = chosen if sum(chosen) >= SERVED_LEAST else [True] * len(residuals)
+    counts = chosen if sum(chosen) >= SERVED_MIN_RUNS else [True] * len(residuals)
     for stretch in STRETCHES:
         held = left_out(residuals, tail, band_around(measure, stretch), generation)
         if sum(itertools.compress(held, counts)) >= NOMINAL * sum(counts):
@@ -281,7 +281,7 @@ def write_served(write: bool) -> None:
             f'"{name}" = {{ runs = {int(row["runs"])}, low = {row["low"]:.3f}, high = {row["high"]:.3f}, '
             f"median = {row['median']:.3f} }}\n"
             for name, row in kinds.items()
-            if row["runs"] >= SERVED_LEAST
+            if row["runs"] >= SERVED_MIN_RUNS
         )
         chips = Counter(run.kind.on_chip for run in found if isinstance(run.kind, ServedKind))
         text += f"\n[{measure}.chips]\n" + "".join(f'"{name}" = {runs}\n' for name, runs in sorted(chips.items()))
@@ -302,7 +302,7 @@ def covered(found: Sequence[Residual], kinds: Kinds, measure: str, tail: float) 
         for name in ("all", *run.kind.reported):
             rows[name].append((apart, inside(run, around, kinds)))
     for name, both in rows.items():
-        if len(both) >= SERVED_LEAST:
+        if len(both) >= SERVED_MIN_RUNS:
             apart, every = (sum(side) / len(both) for side in zip(*both, strict=True))
             yield name, f"{apart:.0%}, {every:.0%} of {len(both):,}"
 

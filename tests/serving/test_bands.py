@@ -11,8 +11,8 @@ from dragonscale.commands.serve.bands import bands_for, expected_error
 from dragonscale.evidence.bands import Residual, band_around, inside, kinds_of, left_out
 from dragonscale.physics.hardware.catalogue import chip_names
 from dragonscale.serving.engine.engine import engines
-from dragonscale.serving.space.bands import FAMILIES, LEAST, MEASURES, ServedKind, band_of, counted_share, tables
-from dragonscale.training.search.bands import NOMINAL
+from dragonscale.serving.space.bands import FAMILIES, MEASURES, MIN_RUNS, ServedKind, band_of, counted_share, tables
+from dragonscale.training.search.error_bands import NOMINAL
 from dragonscale.training.search.run_kinds import GENERATIONS
 from tools.fit_bands import best_stretch, best_tail
 
@@ -71,7 +71,7 @@ def test_a_chip_leans_on_its_generation_and_an_engine_on_its_family() -> None:
     kinds = kinds_of(runs(H100, 0.05, 100, 3) + runs(ServedKind("a100", "vllm", False), 0.3, 100, 4), 0.1)
     assert band_of(ServedKind("h800", "vllm-ep", False), "tpot", kinds).name == "dense hopper vllm"
     assert band_of(ServedKind("h800", "sglang", False), "tpot", kinds).name == "dense hopper"
-    few = kinds_of(runs(H100, 0.05, LEAST - 1, 5) + runs(ServedKind("b200", "trtllm", False), 0.3, 50, 6), 0.1)
+    few = kinds_of(runs(H100, 0.05, MIN_RUNS - 1, 5) + runs(ServedKind("b200", "trtllm", False), 0.3, 50, 6), 0.1)
     assert band_of(H100, "tpot", few).name == "dense"
 
 

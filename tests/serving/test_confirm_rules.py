@@ -30,7 +30,7 @@ from dragonscale.serving.engine import plan_file
 from dragonscale.serving.iteration.deployment import deploy
 from dragonscale.serving.iteration.kernel_lines import expert_calls
 from dragonscale.serving.space.disaggregation import PooledConfig, as_config
-from dragonscale.serving.space.frontier import Config, _looped
+from dragonscale.serving.space.frontier import Config, _draft_loop
 from dragonscale.serving.space.ranking import OUTPUTS_VARY, loaded, place_wait, worth
 from dragonscale.simulation.fleet_sizing import confirmation
 from dragonscale.simulation.fleet_sizing.confirmation import Confirmed, confirm, in_order
@@ -307,10 +307,12 @@ def test_drafts_take_their_time_before_they_are_verified() -> None:
     """The time in which a drafting model drafts is part of the iterations that prompts share."""
     one = read_question(ServeQuestion("llama3-70b", on="h100:8", plan="tp8", draft="llama3-8b", accept="0.7", drafts=4))
     deployment = deployed(one, search(one)[0])
-    looped = _looped(deployment, one.draft, numpy.array([16.0]), one.ask.context, numpy.array([0.02]))
+    looped = _draft_loop(deployment, one.draft, numpy.array([16.0]), one.ask.context, numpy.array([0.02]))
     free = replace(one.draft, counts=(0,))
     assert 0.02 < float(looped.drafting[0]) < float(looped.seconds[0])
-    assert float(_looped(deployment, free, numpy.array([16.0]), one.ask.context, numpy.array([0.02])).drafting[0]) == 0
+    assert (
+        float(_draft_loop(deployment, free, numpy.array([16.0]), one.ask.context, numpy.array([0.02])).drafting[0]) == 0
+    )
 
 
 def test_experts_of_a_library_that_fuses_calls_are_issued_in_fewer() -> None:

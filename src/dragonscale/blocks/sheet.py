@@ -111,12 +111,19 @@ class Sheet:
 
 
 def sheet(*blocks: Block | None) -> Sheet:
-    """A sheet of these blocks; those that are None, as where there is nothing to say, are left out.
+    """A sheet of these blocks; those that are None or have no text and no rows are left out.
 
-    >>> len(sheet(Title("a"), None, Prose("b")).blocks)
+    >>> len(sheet(Title("a"), None, Prose("b"), Prose("")).blocks)
     2
     """
-    return Sheet(tuple(block for block in blocks if block is not None))
+    return Sheet(tuple(block for block in blocks if block is not None and not _is_empty(block)))
+
+
+def _is_empty(block: Block) -> bool:
+    """Whether there is nothing to show."""
+    if isinstance(block, Grid | Facts):
+        return not block.rows
+    return isinstance(block, Prose | Verbatim | NextStep) and not block.text
 
 
 def facts(*rows: tuple[str, str] | tuple[str, str, str] | None) -> Facts:

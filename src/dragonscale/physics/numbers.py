@@ -153,6 +153,13 @@ def product(values: Any) -> Number:
     return result
 
 
+def first_number(value: Number) -> float:
+    """A number as a float: itself, or the first element of an array (one of many plans)."""
+    if is_array(value):
+        value = value.ravel()[0]
+    return float(value)
+
+
 def widened(value: Number) -> Number:
     """An array of integers as floats, so that products of large sizes cannot overflow; other values unchanged."""
     if is_array(value) and value.dtype.kind in "iu":

@@ -6,6 +6,7 @@ from typing import Any
 import numpy
 
 from dragonscale.errors import Infeasible
+from dragonscale.physics.numbers import first_number
 from dragonscale.serving.engine.engine import Engine
 from dragonscale.serving.iteration.capacity import Capacity, capacity
 from dragonscale.serving.iteration.deployment import Deployment
@@ -41,12 +42,12 @@ def cache_tokens(deployment: Deployment, longest: int) -> int:
     request."""
     room: Capacity = capacity(deployment)
     if not bool(numpy.all(room.fits)):
-        missing = float(numpy.ravel(-room.cache)[0]) / 1e9
+        missing = first_number(-room.cache) / 1e9
         raise Infeasible(
             f"{deployment.model.name} does not fit on {deployment.piece} as {deployment.plan}: {missing:.1f} GB a "
             "chip are missing."
         )
-    sequences = float(numpy.ravel(room.cache / room.sequence(float(longest)))[0])
+    sequences = first_number(room.cache / room.sequence(float(longest)))
     return int(sequences * longest)
 
 

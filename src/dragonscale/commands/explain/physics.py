@@ -26,9 +26,9 @@ from dragonscale.physics.units import render
 Values = dict[Any, float]
 
 
-def _rate(name: str, taken: Any) -> Any:
+def _rate(name: str, letters: Any) -> Any:
     """The letter of a rate, which must not be that of a dim."""
-    return symbol(f"{name}_chip" if name in taken else name)
+    return symbol(f"{name}_chip" if name in letters else name)
 
 
 def explain_roofline(
@@ -36,14 +36,14 @@ def explain_roofline(
 ) -> Explanation:
     """Why an operation takes as long as it does: both times, the intensity, and every crossover as a formula;
     `counting` is what `Operation.cost` takes."""
-    asked = parse_operation(expression)
-    known, _ = open_sizes(asked, sizes)
-    letters = {name: symbol(name) for name in asked.indices}
-    cost = asked.cost(letters, level, **counting)
+    operation = parse_operation(expression)
+    all_sizes, _ = open_sizes(operation, sizes)
+    letters = {name: symbol(name) for name in operation.indices}
+    cost = operation.cost(letters, level, **counting)
     unit, dtype = next(iter(cost.flops), ("matrix", "bf16"))
     flops = sympy.sympify(cost.total_flops)
     peak, width = _rate("C", letters), _rate("W", letters)
-    values: Values = {letters[name]: float(size) for name, size in known.items() if isinstance(size, int)}
+    values: Values = {letters[name]: float(size) for name, size in all_sizes.items() if isinstance(size, int)}
     values |= {peak: chip.peak(dtype, unit), width: chip.bandwidth(level)}
     moved = sympy.expand(cost.bytes.get(level, 0))
     lines = [
@@ -56,49 +56,51 @@ def explain_roofline(
         *([formula_line("intensity", sympy.factor(flops / moved), values, "count")] if moved else []),
         formula_line("critical intensity", peak / width, values, "count"),
     ]
-    varied = {name: letters[name] for name in asked.varied}
-    found = _crossings(f"compute = {level}", flops / peak, moved / width, varied, values)
-    open_dims = [name for name, size in known.items() if not isinstance(size, int)]
-    for name, (others, limit) in large_limits(asked.cost(known, level, **counting), open_dims, level).items():
+    varied = {name: letters[name] for name in operation.varied}
+    solutions = _crossings(f"compute = {level}", flops / peak, moved / width, varied, values)
+    open_dims = [name for name, size in all_sizes.items() if not isinstance(size, int)]
+    for name, (others, limit) in large_limits(operation.cost(all_sizes, level, **counting), open_dims, level).items():
         if not others:
             continue  # the crossing in the one letter that is left stands above
         grown = f"{', '.join(others)} large"
         lines.append(formula_line(f"intensity, {grown}", limit, values, "count"))
         for solution in solve_equal(limit, peak / width, letters[name]) if name else ():
-            found.append(formula_line(f"{grown}: compute = {level} at {name}", tidy(solution), values, "count"))
+            solutions.append(formula_line(f"{grown}: compute = {level} at {name}", tidy(solution), values, "count"))
     rates = [render(chip.peak(dtype, unit), "FLOP/s"), render(chip.bandwidth(level), "bytes/s")]
     note = f"{peak} = {rates[0]} ({dtype}, {unit} unit), {width} = {rates[1]} ({level}) of {chip.title}"
-    return Explanation(str(asked), lines, [told(line) for line in found], [note], found)
+    return Explanation(str(operation), lines, [told(line) for line in solutions], [note], solutions)
 
 
 def _crossings(what: str, math: Any, other: Any, letters: dict[str, Any], values: Values) -> list[FormulaLine]:
     """Where two times are equal, in each letter: positive solutions, as formulas where the times have no maximum."""
-    found: list[FormulaLine] = []
+    solutions: list[FormulaLine] = []
     for name, letter in letters.items():
         first, second = sympy.sympify(math), sympy.sympify(other)
-        if second.has(sympy.Max):
+        if second.has(sympy.Max):  # which cannot be solved with letters in it
             rest = {key: value for key, value in values.items() if key != letter}
             first, second = first.subs(rest), second.subs(rest)
         for solution in solve_equal(first, second, letter):
             number = value_of(solution, values)
             if number is None or number > 0:
                 line = formula_line(f"{what} at {name}", tidy(solution), values, "count")
-                line.sides = _sides(what, math, other, values | {letter: number}, letter) if number else ""
-                found.append(line)
-    return found
+                if number:
+                    line.sides = _sides(what, math, other, values | {letter: number}, letter)
+                solutions.append(line)
+    return solutions
 
 
 def _sides(what: str, math: Any, other: Any, values: Values, letter: Any) -> str:
     """Which of the two binds below a crossover and which above, where everything else is a number."""
     first, second = what.split(" = ")
     names: list[str] = []
-    for nudge in (0.999, 1.001):
-        near = values | {letter: values[letter] * nudge}
-        times = value_of(math, near), value_of(other, near)
+    for nudge in (0.999, 1.001):  # a little below and above
+        nearby = values | {letter: values[letter] * nudge}
+        times = value_of(math, nearby), value_of(other, nearby)
         if times[0] is None or times[1] is None:
             return ""
         names.append(first if times[0] > times[1] else second)
-    return f"{names[0]} binds below, {names[1]} above" if names[0] != names[1] else ""
+    below, above = names
+    return f"{below} binds below, {above} above" if below != above else ""
 
 
 def lettered(group: Group, letters: dict[str, Any], axes: tuple[str, ...]) -> tuple[Group, Values, list[str]]:
@@ -116,9 +118,9 @@ def lettered(group: Group, letters: dict[str, Any], axes: tuple[str, ...]) -> tu
     if isinstance(group, Switches):
         return _lettered_tiers(group)
     link, hop = symbol("W"), symbol("t_hop")
-    named = [letters[axis] for axis in axes] if len(group.axes) == len(axes) else []
-    each = zip(named or [ring.size for ring in group.axes], group.axes, strict=True)
-    rings = tuple(Ring(size, ring.closed, ring.share) for size, ring in each)
+    # a mesh axis is the size of a hardware axis only where there are as many of both
+    sizes = [letters[axis] for axis in axes] if len(group.axes) == len(axes) else [ring.size for ring in group.axes]
+    rings = tuple(Ring(size, ring.closed, ring.share) for size, ring in zip(sizes, group.axes, strict=True))
     shapes = ", ".join(f"{ring.size} ({'ring' if ring.closed else 'line'})" for ring in group.axes)
     note = f"W = {render(group.link, 'bytes/s')} one way per link; hardware axes: {shapes}"
     return Rings(rings, link, hop), {link: group.link, hop: group.hop}, [note]
@@ -130,6 +132,7 @@ def _wide(mesh: Mesh, axes: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _lettered_tiers(group: Switches) -> tuple[Group, Values, list[str]]:
+    """A group under switches with letters for the rate and the latency of each tier."""
     values: Values = {}
     levels, notes = [], []
     for span in group.spans:
@@ -138,8 +141,9 @@ def _lettered_tiers(group: Switches) -> tuple[Group, Values, list[str]]:
         levels.append(replace(level, bandwidth=width, latency=time))
         values |= {width: level.bandwidth, time: level.latency}
         fan = f"{float(span.fan):g} of its children" if float(span.fan) > 1 else "not crossed"
-        shared = f", shared by {float(span.sharing):g} groups" if float(span.sharing) > 1 else ""
-        notes.append(f"{width} = {render(level.bandwidth, 'bytes/s')} per child of a {level.name}: {fan}{shared}")
+        if float(span.sharing) > 1:
+            fan += f", shared by {float(span.sharing):g} groups"
+        notes.append(f"{width} = {render(level.bandwidth, 'bytes/s')} per child of a {level.name}: {fan}")
     return replace(group, levels=tuple(levels)), values, notes
 
 
@@ -152,7 +156,8 @@ def explain_collective(
     v = symbol("V")
     group, values, notes = lettered(mesh.group(axes), letters, _wide(mesh, axes))
     values |= {letters[axis]: float(mesh.axes[axis]) for axis in axes}
-    values |= {} if volume is None else {v: volume}
+    if volume is not None:
+        values |= {v: volume}
     true, book = (collective_time(kind, v, group, replace(options, exact=exact)) for exact in (True, False))
     lines = [
         formula_line("bytes each chip sends", sent_bytes(kind, v, group, options), values, "bytes"),
@@ -162,51 +167,54 @@ def explain_collective(
         formula_line("the book's, to first order", book.lower, values, "s"),
     ]
     # The bandwidth term is V times something, so the two terms meet where V is latency over that.
-    each = sympy.sympify(true.bandwidth).subs(v, 1)
-    equal = sympy.Integer(0) if each.is_zero else sympy.simplify(sympy.sympify(true.latency) / each)
-    found = [] if equal.is_zero else [formula_line("latency = bandwidth at V", equal, values, "bytes")]
-    notes = [ONE_CHIP] if mesh.size(*axes) == 1 else notes
-    return Explanation(f"{kind} over {', '.join(axes)}", lines, [told(line) for line in found], notes, found)
+    per_byte = sympy.sympify(true.bandwidth).subs(v, 1)
+    solutions: list[FormulaLine] = []
+    if not per_byte.is_zero:
+        equal = sympy.simplify(sympy.sympify(true.latency) / per_byte)
+        if not equal.is_zero:
+            solutions.append(formula_line("latency = bandwidth at V", equal, values, "bytes"))
+    if mesh.size(*axes) == 1:
+        notes = [ONE_CHIP]
+    return Explanation(f"{kind} over {', '.join(axes)}", lines, [told(line) for line in solutions], notes, solutions)
 
 
 def explain_shard(expression: str, mesh: Mesh, sizes: dict[str, int]) -> Explanation:
     """The bytes and times of a sharded chain as formulas in its dims and mesh axes."""
-    line, known, _ = prepare(expression, sizes)
-    letters: dict[str, Number] = {name: symbol(name) for name in known}
+    line, all_sizes, _ = prepare(expression, sizes)
+    letters: dict[str, Number] = {name: symbol(name) for name in all_sizes}
     axis_letters = {name: symbol(f"n_{name}" if name in letters else name) for name in mesh.axes}
-    there, back = passes(parse_chain(expression), known, mesh, EXACT)
-    values: Values = {letters[name]: float(size) for name, size in known.items() if isinstance(size, int)}
+    there, back = passes(parse_chain(expression), all_sizes, mesh, EXACT)
+    values: Values = {letters[name]: float(size) for name, size in all_sizes.items() if isinstance(size, int)}
     values |= {axis_letters[name]: float(size) for name, size in mesh.axes.items()}
     notes = ["V, the bytes of each collective: the array as one group of chips sees it."]
     lines: list[FormulaLine] = []
-    found: list[FormulaLine] = []
+    solutions: list[FormulaLine] = []
     for way, planned in (("forward", there), ("backward", back)):
         new, times = _pass_lines(way, planned, letters, axis_letters, mesh, values, notes)
         lines += new
-        for name in times if way == "forward" else ():
-            if name != "compute":
-                found += _crossings(f"compute = {name}", times["compute"], times[name], letters, values)
+        for name in times:
+            if way == "forward" and name != "compute":  # of the backward pass the crossovers are much the same
+                solutions += _crossings(f"compute = {name}", times["compute"], times[name], letters, values)
     if mesh.chip is not None:
         peak, dtype = _rate("C", letters), compute_dtype(there[0].line)
         rates = [render(mesh.chip.peak(dtype), "FLOP/s"), render(mesh.chip.bandwidth("hbm"), "bytes/s")]
         notes.append(f"{peak} = {rates[0]} ({dtype}), W_hbm = {rates[1]} of {mesh.chip.title}")
         notes += _binding(lines)
-    return Explanation(str(line), lines, [told(line) for line in found], notes, found)
+    return Explanation(str(line), lines, [told(line) for line in solutions], notes, solutions)
 
 
 def _binding(lines: list[FormulaLine]) -> list[str]:
     """What binds each pass, where its times are numbers and there are any."""
-    said: list[str] = []
+    texts: list[str] = []
     for way in ("forward", "backward"):
-        times = {
-            line.name.partition("T_")[2]: line.value_si
-            for line in lines
-            if line.name.startswith(f"{way}: T_") and line.value_si is not None
-        }
+        times: dict[str, float] = {}  # by resource
+        for line in lines:
+            if line.name.startswith(f"{way}: T_") and line.value_si is not None:
+                times[line.name.partition("T_")[2]] = line.value_si
         if any(times.values()):
-            slowest = max(times, key=lambda name: times[name] or 0.0)
-            said.append(f"{way} bound by {'the network' if slowest == 'network' else slowest}")
-    return [f"{'; '.join(said).capitalize().replace('hbm', 'HBM')}."] if said else []
+            slowest = max(times, key=lambda name: times[name])
+            texts.append(f"{way} bound by {'the network' if slowest == 'network' else slowest}")
+    return [f"{'; '.join(texts).capitalize().replace('hbm', 'HBM')}."] if texts else []
 
 
 def _pass_lines(
@@ -251,6 +259,7 @@ def _pass_lines(
     return lines, times | ({"network": wires} if network != 0 else {})
 
 
+# The book's letters for the dims of a model's program.
 PART_LETTERS = {"d": "D", "f": "F", "n": "N", "k": "K", "h": "H", "g": "H", "v": "V", "e": "E", "z": "F_shared"}
 
 
@@ -261,12 +270,13 @@ def explain_model(model: Transformer, sequence: int) -> Explanation:
         letters = {name: symbol(PART_LETTERS.get(name, name)) for name in section.dims}
         values: Values = {letters[name]: float(size) for name, size in section.dims.items()}
         repeat, t = symbol("L"), symbol("T")
+        # the section once, with letters for its dims
         open_section = Section(section.name, section.ops, letters, 1, section.span, section.chunk, section.top)  # pyright: ignore[reportArgumentType]
         values |= {repeat: float(section.repeat), t: float(sequence)}
         times = repeat if section.repeat > 1 else 1
         counts = parameters([open_section]), forward_flops([open_section], Workload(1, t, t))
-        for found, what, unit in zip(counts, ("parameters", "FLOPs, one sequence"), ("count", "FLOP"), strict=True):
-            for part, formula in found.items():
+        for formulas, what, unit in zip(counts, ("parameters", "FLOPs, one sequence"), ("count", "FLOP"), strict=True):
+            for part, formula in formulas.items():
                 if unit == "count" or formula != 0:
                     lines.append(formula_line(f"{section.name}: {part} {what}", times * formula, values, unit))
     note = "Training costs three times the forward FLOPs. T is the sequence length, L the layers of this kind."

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dragonscale.commands.prices import price_rows
+from dragonscale.commands.advised import Advice
 from dragonscale.commands.serve.advice import advice
 from dragonscale.commands.serve.bands import expected_error, kind_of
 from dragonscale.commands.serve.better import better_than
@@ -19,12 +19,12 @@ from dragonscale.commands.serve.recommended_reason import CHEAPER, recommended_r
 from dragonscale.commands.serve.remedies import left_out, missed
 from dragonscale.commands.serve.serve_question import ServeAsked
 from dragonscale.commands.serve.serve_records import ConfigReport, ServeReport, ServeRequest
-from dragonscale.commands.serve.start_check import StartCheck, start_check
 from dragonscale.commands.serve.unfit import unfit
 from dragonscale.commands.serve.variant_records import FrontierPoint
 from dragonscale.commands.serve.variants import disaggregation_report, prefix_report, speculation_report
 from dragonscale.errors import InputError
 from dragonscale.models.transformer import count_parameters
+from dragonscale.physics.hardware.price_rows import price_rows
 from dragonscale.physics.hardware.prices import unpriced
 from dragonscale.serving.advice.pools import search_pools
 from dragonscale.serving.advice.refusals import Possible, possible
@@ -36,6 +36,7 @@ from dragonscale.serving.advice.search import (
     ranked_by_format,
     search,
 )
+from dragonscale.serving.advice.start_check import StartCheck, start_check
 from dragonscale.serving.engine.plan import ServingPlan
 from dragonscale.serving.space.bands import ServedKind, is_moe
 from dragonscale.serving.space.disaggregation import PooledConfig
@@ -87,8 +88,7 @@ def answer(
     if not configs:
         why = unfit(job, brief)
         report.advice = why.bound
-        report.changes = [advice for advice in why.sentences if advice.flags]
-        report.notes = [advice.text for advice in why.sentences]
+        _add_notes(report, why.sentences)
         report.notes += refused_notes(job, allowed, is_nothing=False)
         return report
 
@@ -101,6 +101,7 @@ def answer(
     for config in (*choice.ranked.native, *choice.ranked.narrower):
         rows.append((config, config_report(job, config, full=True)))
     if job.ask.rate is not None:
+        # what requests wait for where replicas are loaded by the rate alone
         for config, row in rows:
             row.fleet_ttft_s, row.fleet_tpot_s = fleet_times(job, config, configs, row.replicas or 1)
 
@@ -129,8 +130,8 @@ def answer(
     if brief:
         report.notes = brief_notes(job, report, confirm, configs)
         return report
-    found = _Found(configs, fleets, ranked, choice.runs, allowed, started)
-    _add_advice(report, job, found, run_notes, budget.note if budget is not None else "")
+    results = _Results(configs, fleets, ranked, choice.runs, allowed, started)
+    _add_advice(report, job, results, run_notes, budget.note if budget is not None else "")
     if job.plan is not None and job.against_best:
         better = better_than(job, job.plan, report.configs[0], progress)
         if better is not None:
@@ -178,7 +179,9 @@ def _request(job: ServeAsked, best: Sequence[Config] = ()) -> ServeRequest:
     chip = job.targets[0][0]
     if best:
         chip = best[0].piece.chip
-    names = {target.name: job.engine_on(target).name for target, _ in job.targets}
+    names: dict[str, str] = {}
+    for target, _ in job.targets:
+        names[target.name] = job.engine_on(target).name
     for config in reversed(best):  # the best of a chip comes last
         names[config.piece.chip.name] = config.engine
     engines = {name: job.engine_spec(engine) for name, engine in names.items()}
@@ -234,7 +237,7 @@ def _quicker(job: ServeAsked, runs: Sequence[Confirmed]) -> list[Config]:
     """Configurations that were not run and meet the means that would bring the nearest of the runs, none of which
     holds, within its targets."""
     nearest = min(runs, key=lambda run: run.worst)
-    if math.isinf(nearest.worst):
+    if math.isinf(nearest.worst):  # its queue grows without end, which no ratio of latencies describes
         return []
     tighter = replace(job, ask=nearest.as_means(sizing_job(job)))
     tried = {run.config.place for run in runs}
@@ -279,6 +282,7 @@ def _with_smaller_budget(job: ServeAsked, choice: _Choice) -> _BudgetChoice | No
         other = _choose(smaller, configs, by_running=True)
         if not other.runs:
             continue
+        # what is missed, what has no price, the cost, and the tokens
         rank = other.runs[0].rank(smaller.ask)
         *flaws, cost, _ = rank
         if (*flaws, cost / (1 - CLOSE)) < best_rank[:-1]:
@@ -310,6 +314,7 @@ def _add_rows(report: ServeReport, job: ServeAsked, rows: Rows, configs: Sequenc
     if first.memory is not None:
         report.largest_context, report.kv_cache_tokens = first.memory.largest_context, first.memory.kv_cache_tokens
     report.frontier = [config_report(job, config) for config in frontier(configs)]
+    # each chip's own frontier, by the chip's name
     by_chip: dict[str, list[Config]] = {}
     for config in sorted(configs, key=lambda config: config.piece.chip.name):
         by_chip.setdefault(config.piece.chip.name, []).append(config)
@@ -333,7 +338,7 @@ def _frontier_point(job: ServeAsked, config: Config) -> FrontierPoint:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Results:
     """What was found for a question: configurations, pools, the best of both, their runs, and what was refused."""
 
     configs: list[Config]
@@ -344,33 +349,42 @@ class _Found:
     started: StartCheck | None
 
 
-def _add_advice(report: ServeReport, job: ServeAsked, found: _Found, run_notes: list[str], budget_note: str) -> None:
+def _add_advice(
+    report: ServeReport, job: ServeAsked, results: _Results, run_notes: list[str], budget_note: str
+) -> None:
     """Add other ways to serve, what would help, and notes."""
-    first, configs = report.configs[0], found.configs
+    first, configs = report.configs[0], results.configs
     best = first.config
     report.judged_job = job
     report.speculation = speculation_report(job, best)
     report.prefix = prefix_report(job, best)
-    notes = list(run_notes)
-    changes = []
-    if not (best.meets or found.runs):
-        remedies = missed(job, best)
-        notes = [remedy.text for remedy in remedies]
-        changes += [remedy for remedy in remedies if remedy.flags]
-    if found.fleets or job.disaggregate:
-        report.disaggregation = disaggregation_report(job, best, first, found.fleets, configs)
+    if results.fleets or job.disaggregate:
+        report.disaggregation = disaggregation_report(job, best, first, results.fleets, configs)
+
+    # why the targets are missed, or what the run of the best said
+    if best.meets or results.runs:
+        report.notes += run_notes
+    else:
+        _add_notes(report, missed(job, best))
     if best.meets:
-        notes += left_out(job, configs, found.ranked.native)
-    notes.append(unpriced([chip for chip, _ in job.targets], kind=job.question.pricing))
-    notes += refused_notes(job, found.allowed, is_nothing=False)
-    on_answer = answer_notes(job, report, [*configs, *found.fleets], found.ranked, found.started)
-    notes += [note.text for note in on_answer]
-    changes += [note for note in on_answer if note.flags]
-    notes.append(budget_note)
-    report.notes = [note for note in notes if note]
+        report.notes += left_out(job, configs, results.ranked.native)
+    report.notes.append(unpriced([chip for chip, _ in job.targets], kind=job.question.pricing))
+    report.notes += refused_notes(job, results.allowed, is_nothing=False)
+    _add_notes(report, answer_notes(job, report, [*configs, *results.fleets], results.ranked, results.started))
+    report.notes.append(budget_note)
+    report.notes = [note for note in report.notes if note]
+
     # advice about the means that the run of the best says to aim at
-    if found.runs:
-        job = replace(job, ask=found.runs[0].as_means(sizing_job(job)))
+    if results.runs:
+        job = replace(job, ask=results.runs[0].as_means(sizing_job(job)))
     report.bottleneck = advice(job, best, first, configs)
     report.advice = report.bottleneck.text
-    report.changes = [*changes, *report.bottleneck.changes]
+    report.changes += report.bottleneck.changes
+
+
+def _add_notes(report: ServeReport, notes: Sequence[Advice]) -> None:
+    """Add notes to a report, and those that flags can follow to its changes."""
+    for note in notes:
+        report.notes.append(note.text)
+        if note.flags:
+            report.changes.append(note)

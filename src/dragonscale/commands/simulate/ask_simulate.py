@@ -8,7 +8,6 @@ from typing import Any
 
 from dragonscale.blocks.sheet import NextStep, Sheet
 from dragonscale.commands.given import unnamed
-from dragonscale.commands.prices import price_rows
 from dragonscale.commands.questions.flag import fields_of, written
 from dragonscale.commands.questions.simulate import SimulateQuestion
 from dragonscale.commands.record import Face, bind, shared
@@ -18,6 +17,7 @@ from dragonscale.commands.simulate.simulate_question import SimulateAsked, read_
 from dragonscale.commands.simulate.simulate_sheet import simulate_sheet
 from dragonscale.commands.simulate.verdict import change_flags, verdict_text
 from dragonscale.listener import Listener
+from dragonscale.physics.hardware.price_rows import price_rows
 from dragonscale.physics.hardware.prices import unpriced
 from dragonscale.serving.space.fleet_cost import fleet_cost
 from dragonscale.serving.space.frontier import Ask, judge
@@ -137,7 +137,9 @@ def run_simulation(
         capacity = find_capacity(job, result, load, searching)
     elif job.deadline_s and asked.question.max_rate is not False:
         capacity = find_by_deadline(job, result)
-    return _report(asked, result, load, capacity).came_of(result), result
+    report = _report(asked, result, load, capacity)
+    report.result = result
+    return report, result
 
 
 def _wants_capacity(asked: SimulateAsked, result: SimulationResult, load: Backlog) -> bool:
@@ -371,7 +373,9 @@ def _analytic(asked: SimulateAsked, result: SimulationResult) -> records.Analyti
 def _sheet(report: records.SimulateReport, detail: bool) -> Sheet:
     command, why = next_command(report)
     sheet = simulate_sheet(report, detail)
-    return Sheet((*sheet.blocks, NextStep(command, why))) if command else sheet
+    if command:
+        sheet = Sheet((*sheet.blocks, NextStep(command, why)))
+    return sheet
 
 
 bind(records.SimulateReport, Face(_sheet, draw, timeline=save_run))

@@ -39,6 +39,7 @@ from dragonscale.serving.engine.plan_file import SavedPlan
 from dragonscale.serving.iteration.deployment import Deployment
 from dragonscale.serving.space.legal import shortened_prompt, stored_note
 from dragonscale.serving.steady.targets import MEAN, LatencyTarget, read_targets
+from dragonscale.simulation.fleet import Autoscale
 from dragonscale.simulation.fleet_sizing.fleet_job import USUAL_PERCENTILE, FleetJob, FleetPool, FleetReplica
 from dragonscale.simulation.fleet_sizing.fleet_traffic import FleetTraffic
 from dragonscale.simulation.fleet_sizing.traffic_classes import ClassTable
@@ -96,7 +97,7 @@ def read_question(question: SimulateQuestion) -> SimulateAsked:
         context=start.context,
         served_length=start.saved.served_length or None,
         percentile=question.percentile or USUAL_PERCENTILE,
-        deadline_s=parse(question.deadline, "s", "--deadline") if question.deadline else 0.0,
+        deadline_s=parse(question.deadline or "0s", "s", "--deadline"),
         seed=question.seed,
         warmup=question.warmup,
     )
@@ -208,8 +209,15 @@ def _pool(question: SimulateQuestion, deployment: Deployment, longest: int) -> F
         images=read_images(question.images),
         adapters=read_adapters(question.adapters),
     )
-    rule = read_autoscale(question.autoscale) if question.autoscale else None
-    return FleetPool(replica, 1 if question.replicas is None else question.replicas, rule)
+    replicas = question.replicas
+    if replicas is None:
+        replicas = 1
+    return FleetPool(replica, replicas, _autoscale(question.autoscale, "--autoscale"))
+
+
+def _autoscale(text: str, flag: str) -> Autoscale | None:
+    """How a pool grows and shrinks, where it does."""
+    return read_autoscale(text, flag) if text else None
 
 
 def _split_classes(
@@ -239,9 +247,7 @@ def _prefill_pool(question: SimulateQuestion, prefill: Deployment, longest: int)
         images=read_images(question.images),
         adapters=read_adapters(question.adapters),
     )
-    rule = None
-    if question.prefill_autoscale:
-        rule = read_autoscale(question.prefill_autoscale, "--prefill-autoscale")
+    rule = _autoscale(question.prefill_autoscale, "--prefill-autoscale")
     return FleetPool(replica, question.prefill_replicas or 1, rule)
 
 

@@ -81,9 +81,9 @@ def read_traffic(
         prompt_spread, output_spread = 0, varied_spread(prompt, output, context)
     inputs = lengthened(lengths_of(question.lengths, prompt, prompt_spread, question.cv), image_tokens)
     outputs = lengths_of(question.lengths, output, output_spread, question.cv)
-    prefixes = read_prefixes(question.prefixes) if question.prefixes else None
+    prefixes = read_prefixes(question.prefixes)
     if question.clients:
-        ramp_s = parse(question.ramp, "s", "--ramp") if question.ramp else 0.0
+        ramp_s = parse(question.ramp or "0s", "s", "--ramp")
         source = ClosedLoop(
             question.clients, requests, inputs, outputs, ramp_s=ramp_s, prefixes=prefixes, brought=brought
         )

@@ -107,7 +107,7 @@ def _evidence(job: FleetJob, result: SimulationResult, capacity: FleetCapacity |
         )
     if bottleneck is Bottleneck.KV_CACHE:
         return f"The KV cache is {result.kv_occupancy:.0%} full on average, with {outcome.preempted:,} preemptions."
-    prefilling = result.use["serve" if fleet.prefill is None else "prefill"]
+    prefilling = result.use[job.prefilling_pool]
     places = fleet.pool.scheduler.sequences
     taken = f"{result.use['serve'].places_share * places:.3g} of the {places:,} places of a replica are taken"
     if bottleneck is Bottleneck.PLACES:

@@ -6,7 +6,6 @@ from typing import Any
 
 from dragonscale.blocks.sheet import NextStep, Sheet
 from dragonscale.commands.given import check_named, unnamed
-from dragonscale.commands.prices import price_rows
 from dragonscale.commands.questions.flag import written
 from dragonscale.commands.questions.train import TrainQuestion
 from dragonscale.commands.record import Face, Record, bind
@@ -25,6 +24,7 @@ from dragonscale.commands.train.train_question import TrainRequest, read_questio
 from dragonscale.commands.train.train_records import PlanReport, TrainReport
 from dragonscale.errors import shorten
 from dragonscale.listener import Listener
+from dragonscale.physics.hardware.price_rows import price_rows
 from dragonscale.physics.hardware.prices import unpriced
 from dragonscale.plan.ledger import Ledger
 from dragonscale.plan.timeline import save_timeline

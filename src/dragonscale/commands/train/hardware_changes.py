@@ -3,7 +3,6 @@ chip as it is stands beside the answer."""
 
 from dataclasses import replace
 
-from dragonscale.commands.overtake import overtaking
 from dragonscale.commands.train.plans import neighbour_row
 from dragonscale.commands.train.train_question import TrainRequest
 from dragonscale.commands.train.train_records import ChangeRow, Codesign, Neighbour
@@ -13,6 +12,7 @@ from dragonscale.physics.hardware.changes import PROFILE, split_changes
 from dragonscale.physics.units import render
 from dragonscale.training.advice.better_chip import NO_GAIN, BetterChip, Improvement, better_chip, nearest_rival
 from dragonscale.training.advice.codesign import knobs
+from dragonscale.training.advice.overtaking import overtaking
 from dragonscale.training.cost.evaluation import judge_one
 from dragonscale.training.plan.plan import Plan, short_plan
 from dragonscale.training.search.search import Progress

@@ -2,7 +2,6 @@
 one; and the largest batch or model that a slice holds."""
 
 from dragonscale.blocks.sheet import signed_percent
-from dragonscale.commands.overtake import SHOWN, price_where
 from dragonscale.commands.train import train_records as records
 from dragonscale.commands.train.best_report import best_report, no_plan_report
 from dragonscale.commands.train.plans import Answered, answer_plan, plan_row, stack_rows, workload_of
@@ -11,6 +10,7 @@ from dragonscale.errors import InputError, shorten
 from dragonscale.models.transformer import count_parameters
 from dragonscale.physics.units import DAY, render
 from dragonscale.training.advice.inverse import Fit, fewest_chips, largest_batch, largest_model
+from dragonscale.training.advice.overtaking import SHOWN, price_where
 from dragonscale.training.advice.scaling import slice_sizes
 from dragonscale.training.advice.slice_choice import CheapestPart, cheapest_part, chip_seconds
 from dragonscale.training.advice.targets import LONGEST_RUN_S, Tried, compare

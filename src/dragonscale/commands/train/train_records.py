@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from dragonscale.commands.prices import PriceRow
 from dragonscale.commands.record import Record
 from dragonscale.errors import INFEASIBLE, Infeasible
+from dragonscale.physics.hardware.price_rows import PriceRow
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger
 from dragonscale.training.plan.plan import Plan, short_plan

@@ -1,4 +1,4 @@
-"""Where serving changes its nature: degrees, batches and contexts at which two resources take equally long, solved from
+"""Where serving changes its regime: degrees, batches and contexts at which two resources take equally long, solved from
 the ledger.
 
 Every crossover is an equation between sums of an iteration's lines. The number is a root of the costs themselves, over
@@ -27,7 +27,7 @@ from typing import Any
 import numpy
 
 from dragonscale.physics.formula import expression
-from dragonscale.physics.numbers import Number, product
+from dragonscale.physics.numbers import Number, first_number, product
 from dragonscale.physics.rooflines import symbol
 from dragonscale.plan.letters import Letters
 from dragonscale.plan.roots import linear_root, root, tidied
@@ -39,10 +39,10 @@ from dragonscale.serving.iteration.formulas import lettered_iteration
 from dragonscale.serving.iteration.iteration import Iteration, IterationCost, LineGroup, ServingLine, decode, prefill
 from dragonscale.serving.iteration.phases import iteration_cost
 
-LONGEST = 110
-"""Characters of a formula that is still read."""
-MOST = 1e9
-"""The largest value of a variable that is looked at."""
+MAX_FORMULA_LENGTH = 110
+"""Characters of the longest formula that is printed."""
+MAX_VALUE = 1e9
+"""The largest value of a variable that is searched for roots."""
 MATMULS = ("matmul", "grouped matmul")
 
 Resources = dict[str, Number]
@@ -51,8 +51,11 @@ Resources = dict[str, Number]
 
 @dataclass(frozen=True)
 class ServingLimit:
-    """A number that a resource or a target sets: its name, what it counts, the equation in words, what gives its
-    formula, and what the formula's letters stand for."""
+    """A number that a resource or a target sets.
+
+    Its name, what it counts, the equation in words and the variable that it was solved for, a function that returns its
+    formula, and the values of the formula's letters.
+    """
 
     name: str
     counts: str
@@ -70,76 +73,101 @@ class ServingLimit:
     @property
     def text(self) -> str:
         """The formula as people write it."""
-        text = "" if self.formula is None else str(self.formula).replace("**", "^")
-        return text if 0 < len(text) <= LONGEST else f"where {self.equation}"
+        if self.formula is not None:
+            text = str(self.formula).replace("**", "^")
+            if len(text) <= MAX_FORMULA_LENGTH:
+                return text
+        return f"where {self.equation}"
+
+
+@dataclass(frozen=True)
+class ServingCrossing:
+    """Where two resources take equally long: the equation in words, a function that returns the formula, the value."""
+
+    equation: str
+    closed: Callable[[], Any]
+    value: float
+
+    def limit(self, name: str, counts: str, variable: str, letters: dict[str, float]) -> ServingLimit:
+        """The crossing as a limit on a variable."""
+        return ServingLimit(name, counts, self.equation, variable, self.closed, self.value, letters)
 
 
 @dataclass(frozen=True)
 class SolvedIteration:
-    """An iteration of a deployment, and its costs with other numbers for its letters."""
+    """An iteration of a deployment, whose costs can be computed with other numbers for its letters."""
 
     deployment: Deployment
     step: Iteration
 
     @cached_property
     def letters(self) -> Letters:
-        """What the letters of its formulas stand for."""
+        """The letters of its formulas with their values."""
         return Letters(plain=True)
 
     @cached_property
     def here(self) -> IterationCost:
-        """Its lines as numbers, bounds only."""
+        """The cost with the actual numbers, bounds only."""
         return iteration_cost(*lettered_iteration(self.deployment, self.step, self.letters))
 
     def cost(self, variable: str, value: Any, plain: bool) -> IterationCost:
-        """The lines with one letter given another number (or an array of them), as numbers or as formulas."""
+        """The cost with one letter given another number (or an array of them), as numbers or as formulas."""
         return iteration_cost(*lettered_iteration(self.deployment, self.step, Letters({}, {variable: value}, plain)))
 
     def solve(
         self,
-        chosen: Callable[[IterationCost], Resources],
+        seconds_of: Callable[[IterationCost], Resources],
         variable: str,
         pairs: Iterable[tuple[str, str]] | None = None,
-    ) -> Iterator[tuple[str, Callable[[], Any], float]]:
-        """Where two resources are equal, at the smallest value of a variable from 1 on: the equation, what gives its
-        formula, and the value."""
-        known = chosen(self.here)
-        for one, other in itertools.combinations(known, 2) if pairs is None else pairs:
-            if one in known and other in known:
+    ) -> Iterator[ServingCrossing]:
+        """Where two resources take equally long, at the smallest value of a variable from 1 on.
 
-                def gap(value: Any, plain: bool = True, one: str = one, other: str = other) -> Any:
-                    found = chosen(self.cost(variable, value, plain))
-                    return found[one] - found[other]
+        `pairs` are the resources to compare; None compares any two.
+        """
+        here = seconds_of(self.here)
+        if pairs is None:
+            pairs = itertools.combinations(here, 2)
+        for first, second in pairs:
+            if first not in here or second not in here:
+                continue
 
-                value = root(gap, 1.0, self._least(variable), MOST) or root(gap, 1.0, 1.0, MOST)
-                if value is not None:
-                    yield f"{one} = {other}", partial(self._closed, gap, variable, value), value
+            def gap(value: Any, plain: bool = True, first: str = first, second: str = second) -> Any:
+                seconds = seconds_of(self.cost(variable, value, plain))
+                return seconds[first] - seconds[second]
+
+            # prefer a root on the same wiring; a smaller one may lie on fewer rings
+            value = root(gap, 1.0, self._least(variable), MAX_VALUE) or root(gap, 1.0, 1.0, MAX_VALUE)
+            if value is not None:
+                yield ServingCrossing(f"{first} = {second}", partial(self._closed, gap, variable, value), value)
 
     def _least(self, variable: str) -> float:
-        """The smallest value that leaves the wires of a mesh axis as they are: its first ring keeps
-        more than one chip."""
+        """The smallest value at which the links of a mesh axis stay as they are: its first ring keeps more than one
+        chip."""
         wires = self.deployment.wires
-        sizes = [float(numpy.ravel(ring.size)[0]) for ring in wires.rings.get(variable, ())][1:]
-        pods = float(numpy.ravel(wires.pods.get(variable, 1))[0])
+        sizes = [first_number(ring.size) for ring in wires.rings.get(variable, ())][1:]
+        pods = first_number(wires.pods.get(variable, 1))
         return max(1.0, product(sizes) * pods * (1 + 1e-9))
 
     def _closed(self, gap: Callable[[Any, bool], Any], variable: str, value: float) -> Any:
-        """The formula of a root, in the case that holds there, where it gives the value."""
+        """The formula of a root in the case that holds there; None if it does not give the value."""
         formula = linear_root(expression(gap(value, False)), symbol(variable))
-        fits = formula is not None and math.isclose(number_of(formula, self.letters.values), value, rel_tol=1e-6)
-        return formula if fits else None
+        if formula is None or not math.isclose(number_of(formula, self.letters.values), value, rel_tol=1e-6):
+            return None
+        return formula
 
 
 def number_of(formula: Any, values: dict[str, float]) -> float:
-    """A formula with numbers for its letters."""
+    """The value of a formula with numbers for its letters."""
     letters, function = _function(formula)
     return float(function(*map(values.get, letters)))
 
 
 @lru_cache(maxsize=256)
 def _function(formula: Any) -> tuple[list[str], Callable[..., Any]]:
-    """The letters of a formula, and the function of their numbers that it is: as a batch changes its formulas mostly do
-    not."""
+    """The letters of a formula, and the formula as a function of their values.
+
+    Cached, since formulas rarely change from batch to batch.
+    """
     import sympy
 
     letters = sorted(map(str, formula.free_symbols))
@@ -147,38 +175,41 @@ def _function(formula: Any) -> tuple[list[str], Callable[..., Any]]:
 
 
 def resources(cost: IterationCost, sizes: dict[str, int]) -> Resources:
-    """Seconds of an iteration at datasheet rates, by what takes them."""
+    """Seconds of an iteration at datasheet rates, by resource; `sizes` are the mesh axes to name collectives by."""
     matmuls = LineGroup([line for line in cost.lines if line.kind in MATMULS])
-    found = {"matmul FLOPs": matmuls.compute, "weight reads": matmuls.memory}
+    seconds = {"matmul FLOPs": matmuls.compute, "weight reads": matmuls.memory}
     if "scores" in cost.terms:
-        found |= {"attention FLOPs": cost.terms["scores"].compute, "KV cache reads": cost.terms["scores"].memory}
+        seconds |= {"attention FLOPs": cost.terms["scores"].compute, "KV cache reads": cost.terms["scores"].memory}
     for axes, wire in cost.wires.items():
         name = "+".join(axis for axis in axes if axis in sizes) + " collectives"
-        found[name] = found.get(name, 0) + wire.lower
-    return found
+        seconds[name] = seconds.get(name, 0) + wire.lower
+    return seconds
 
 
 def crossings(deployment: Deployment, step: Iteration, variable: str, phase: str) -> Iterator[ServingLimit]:
     """Where any two resources of an iteration take equally long, by the value of a variable."""
     solved = SolvedIteration(deployment, step)
 
-    def taken(cost: IterationCost) -> Resources:
-        return {name: one for name, one in resources(cost, deployment.axis_sizes).items() if numpy.any(one != 0)}
+    def used_resources(cost: IterationCost) -> Resources:
+        by_name = resources(cost, deployment.axis_sizes)
+        return {name: seconds for name, seconds in by_name.items() if numpy.any(seconds != 0)}
 
-    for equation, closed, value in solved.solve(taken, variable):
-        name = f"{phase}: {equation} at {variable}"
-        yield ServingLimit(name, "", equation, variable, closed, value, solved.letters.values)
+    for crossing in solved.solve(used_resources, variable):
+        name = f"{phase}: {crossing.equation} at {variable}"
+        yield crossing.limit(name, "", variable, solved.letters.values)
 
 
 def find_limits(deployment: Deployment, batch: float, context: float, prompt: float = 2048) -> Iterator[ServingLimit]:
-    """The limits of a deployment whose decode steps have `batch` sequences of `context` tokens, the critical batch
-    first, each solved when it is taken."""
+    """The limits of a deployment whose decode steps have `batch` sequences of `context` tokens.
+
+    The critical batch comes first; each is solved when it is iterated to.
+    """
     even = replace(deployment, launched_engine=adjust(deployment.engine, experts={"routing": "balanced"}))
     axis = "expert" if even.axis_sizes.get("expert", 1) > 1 else "tensor"
     ranks = even.axis_sizes.get("data", 1)
     decoding = SolvedIteration(even, decode(batch, context - 1))
     prompting = SolvedIteration(even, prefill(prompt, ranks))
-    # In this order: the letters of a phase are known once its limits are solved.
+    # In this order, since the letters of a phase are complete once its limits are solved.
     yield from _limits(decoding, axis, "decode")
     yield from _plateau(decoding)
     yield _largest_batch(decoding)
@@ -186,7 +217,7 @@ def find_limits(deployment: Deployment, batch: float, context: float, prompt: fl
 
 
 def heaviest(solved: SolvedIteration) -> ServingLine:
-    """The matmuls that read most of the weights."""
+    """The matmuls that read most weights."""
     matmuls = (line for line in solved.here.lines if line.kind in MATMULS)
     return max(matmuls, key=lambda line: float(line.total("hbm_bytes")))
 
@@ -194,63 +225,84 @@ def heaviest(solved: SolvedIteration) -> ServingLine:
 def _over_axis(section: str, axis: str) -> Callable[[IterationCost], Resources]:
     """Resources of one layer, with all collectives over an axis as one."""
 
-    def found(cost: IterationCost) -> Resources:
+    def layer_resources(cost: IterationCost) -> Resources:
         layer = IterationCost([replace(line, times=1) for line in cost.lines if line.section == section])
         wires = sum(wire.lower for axes, wire in layer.wires.items() if axis in axes)
         return resources(layer, {}) | {f"{axis} collectives": wires}
 
-    return found
+    return layer_resources
 
 
 def _limits(solved: SolvedIteration, axis: str, phase: str) -> Iterator[ServingLimit]:
     """The limits of a phase that `limits.toml` lists."""
     line = heaviest(solved)
 
-    def largest(cost: IterationCost) -> Resources:
+    def of_line(cost: IterationCost) -> Resources:
         same = next(other for other in cost.lines if (other.section, other.what) == (line.section, line.what))
         return {"FLOPs": same.compute_s, "weight reads": same.memory_s}
 
-    def whole(cost: IterationCost) -> Resources:
+    def of_step(cost: IterationCost) -> Resources:
         return resources(cost, {})
 
-    parts = {"line": largest, "layer": _over_axis(line.section, axis), "whole": whole}
-    words = {"axis": axis, "short": "TP" if axis == "tensor" else axis, "what": line.what}
+    parts = {"line": of_line, "layer": _over_axis(line.section, axis), "whole": of_step}
+    names = {"axis": axis, "short": "TP" if axis == "tensor" else axis, "what": line.what}
     for row in shipped_table("serving.advice", "limits.toml")[phase]:
-        texts = {key: text.format(**words) for key, text in row.items()}
-        name, counts, variable, *pair = (texts[key] for key in ("name", "counts", "variable", "one", "other"))
-        for equation, closed, value in solved.solve(parts[row["of"]], variable, [(pair[0], pair[1])]):
-            yield ServingLimit(name, counts, equation, variable, closed, value, solved.letters.values)
+        texts = {key: text.format(**names) for key, text in row.items()}
+        variable, pair = texts["variable"], (texts["one"], texts["other"])
+        for crossing in solved.solve(parts[row["of"]], variable, [pair]):
+            yield crossing.limit(texts["name"], texts["counts"], variable, solved.letters.values)
 
 
 def _plateau(solved: SolvedIteration) -> Iterator[ServingLimit]:
-    """Where compute bounds the matmuls a step grows with its batch as fast as its tokens do."""
+    """Tokens per second and chip that no batch exceeds.
+
+    Once the matmuls are compute-bound, a step grows as fast as its tokens.
+    """
     import sympy
 
-    letters = Letters({}, {"B": MOST})
-    found, step = lettered_iteration(solved.deployment, solved.step, letters)
-    slope = sympy.diff(expression(iteration_cost(found, step).roofline), symbol("B"))
-    formula = tidied(1 / (slope * product(expression(size) for size in found.axes.values())))
+    # the slope of the roofline in the batch, where the batch is huge
+    letters = Letters({}, {"B": MAX_VALUE})
+    lettered, step = lettered_iteration(solved.deployment, solved.step, letters)
+    slope = sympy.diff(expression(iteration_cost(lettered, step).roofline), symbol("B"))
+    formula = tidied(1 / (slope * product(expression(size) for size in lettered.axes.values())))
     if not formula.has(symbol("B")):
-        value = number_of(formula, letters.values)
-        counts = "tokens per second and chip that no batch exceeds at this context"
-        words = ("max tok/s/chip", counts, "the roofline grows with the batch", "B")
-        yield ServingLimit(*words, lambda: formula, value, letters.values)
+        yield ServingLimit(
+            name="max tok/s/chip",
+            counts="tokens per second and chip that no batch exceeds at this context",
+            equation="the roofline grows with the batch",
+            variable="B",
+            closed=lambda: formula,
+            value=number_of(formula, letters.values),
+            letters=letters.values,
+        )
 
 
 def _largest_batch(solved: SolvedIteration) -> ServingLimit:
-    room, deployment, context = capacity(solved.deployment), solved.deployment, solved.step.keys + 1
-    filling = float(numpy.ravel(context * (room.early - room.per_token) + room.state - room.fixed)[0]) < 0
-    known = {
-        "m": deployment.engine.memory.share * room.hbm / deployment.chip.visible,
-        "w": room.weights,
-        "r": room.working + room.reserve,
-        "c": room.early if filling else room.per_token,
-        "f": room.state if filling else room.fixed,
+    """The batch at which memory is full."""
+    memory, deployment, context = capacity(solved.deployment), solved.deployment, solved.step.keys + 1
+    # which line of a sequence's cache holds at this context: the one while windows fill, or the one of full windows
+    gap = context * (memory.early - memory.per_token) + memory.state - memory.fixed
+    is_filling = first_number(gap) < 0
+    symbols = {
+        "m": deployment.engine.memory.share * memory.hbm / deployment.chip.visible,
+        "w": memory.weights,
+        "r": memory.working + memory.reserve,
+        "c": memory.per_token,
+        "f": memory.fixed,
     }
-    letters = {name: float(numpy.ravel(value)[0]) for name, value in known.items()}
+    if is_filling:
+        symbols |= {"c": memory.early, "f": memory.state}
+    letters = {name: first_number(value) for name, value in symbols.items()}
     m, w, r, c, f = (symbol(name) for name in letters)
     formula = (m * symbol("HBM") - w - r) / (symbol("S") * c + (f if letters["f"] else 0))
-    value = float(numpy.ravel(room.cache / room.sequence(context))[0])
-    counts = "sequences of this context beside w bytes of weights and r of workspace and reserve; c a token of cache"
-    values = solved.letters.values | letters
-    return ServingLimit("largest batch", counts, "memory is full", "B", lambda: formula, value, values)
+    return ServingLimit(
+        name="largest batch",
+        counts=(
+            "sequences of this context beside w bytes of weights and r of workspace and reserve; c a token of cache"
+        ),
+        equation="memory is full",
+        variable="B",
+        closed=lambda: formula,
+        value=first_number(memory.cache / memory.sequence(context)),
+        letters=solved.letters.values | letters,
+    )

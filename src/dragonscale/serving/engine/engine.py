@@ -130,7 +130,10 @@ def spelt_engine(text: str) -> str:
     'vllm, memory.share=0.85'
     """
     name, comma, settings = text.partition(",")
-    return (name.strip() if is_file(name.strip()) else spelt(name, "engines", engines())) + comma + settings
+    name = name.strip()
+    if not is_file(name):
+        name = spelt(name, "engines", engines())
+    return name + comma + settings
 
 
 def substitution_notes(text: str) -> list[str]:

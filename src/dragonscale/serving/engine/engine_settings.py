@@ -271,7 +271,9 @@ class EngineScheduling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def beside(self) -> bool:
         """Whether prompts run in the same iterations as decoding sequences."""
-        return self.scheduler == "chunked" if self.mixed is None else self.mixed
+        if self.mixed is None:
+            return self.scheduler == "chunked"
+        return self.mixed
 
 
 class LaunchRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -91,8 +91,9 @@ def _row(name: str, chain: tuple[str, ...] = ()) -> dict[str, Any]:
         base = engines()[name].base if name in engines() else ""
         return _row(base or "generic", (*chain, name))
     table = dict(_tables()[name])
-    like = table.pop("like", "")
-    return merge_groups(_row(like, (*chain, name)), table) if like else table
+    if like := table.pop("like", ""):
+        return merge_groups(_row(like, (*chain, name)), table)
+    return table
 
 
 @functools.cache

@@ -75,28 +75,25 @@ def _heads(kernel: Kernel, bench: KernelBench, sizes: dict[str, Number]) -> _Hea
     return _Heads(q_heads, kv_heads, maximum(*elements), dims[query.names[-1]], dims.get(result.names[-1], 0))
 
 
-def _visible_limits(section: Section, kernel: Kernel) -> list[int]:
-    """Most keys that a query attends to: of its sliding window, its chunk, and those that an indexer selects."""
-    limits = [cap for cap in (section.span, section.chunk) if cap is not None]
-    if section.top is not None and kernel.function == "attend":
-        limits.append(section.top)
-    return limits
+def _windows(section: Section) -> list[int]:
+    """Most keys that a query attends to, of its sliding window and of its chunk."""
+    return [window for window in (section.span, section.chunk) if window is not None]
+
+
+def _selected(section: Section, kernel: Kernel) -> list[int]:
+    """Most keys that an indexer selects for a query, if there is one."""
+    return [section.top] if section.top is not None and kernel.function == "attend" else []
 
 
 def visible_keys(section: Section, kernel: Kernel, keys: Number) -> Number:
     """Cached keys that one new token reads: all, those of its window or chunk, or those that an indexer selects."""
     names = {name for array in kernel.arrays[1:-1] for name in array.names}
-    limits = _visible_limits(section, kernel)
+    selected = _selected(section, kernel)
     if "m" not in names:
-        return minimum(keys, *limits) if limits else keys
-    # Compressed keys: an indexer selects among these, and a window of plain keys may be read beside them.
-    compressed = keys / section.compress if section.compress is not None else keys
-    if section.top is not None and kernel.function == "attend":
-        compressed = minimum(compressed, section.top)
-    if "s" not in names:
-        return compressed
-    windows = [cap for cap in (section.span, section.chunk) if cap is not None]
-    return minimum(keys, *windows) + compressed
+        return minimum(keys, *_windows(section), *selected)
+    # An indexer selects among the compressed keys, and a window of plain keys may be read beside them.
+    compressed = minimum(keys / (section.compress or 1), *selected)
+    return minimum(keys, *_windows(section)) + compressed if "s" in names else compressed
 
 
 def decode_attention_line(
@@ -228,6 +225,7 @@ def _prefill_seconds(
         return score_block_seconds(*shape, profile, kernels.block_bytes, bench.engine.program.scan_s)
     if not kernels.flash:
         return _unfused(batch, queries, keys, heads, profile)
+
     # latent attention has queries and results of different sizes; scores alone (an indexer's) have no result
     head_dim = heads.element / 2
     if heads.result_size:
@@ -241,7 +239,7 @@ def _prefill_seconds(
         head_dim,
         bench.attention_dtype,
         profile,
-        window=min(_visible_limits(bench.section, kernel), default=None),
+        window=min([*_windows(bench.section), *_selected(bench.section, kernel)], default=None),
     )
 
 

@@ -64,8 +64,9 @@ def packed_load(experts: int, slots: int, ranks: int, skew: float) -> float:
         free_slots[rank] -= 1
     busiest = float(rank_loads.max() / rank_loads.mean())
     # Greedy packing is not always better with more slots; spare slots may stay empty.
-    fewer = slots - ranks
-    return min(busiest, packed_load(experts, fewer, ranks, skew)) if fewer >= experts else busiest
+    if slots - ranks >= experts:
+        return min(busiest, packed_load(experts, slots - ranks, ranks, skew))
+    return busiest
 
 
 @functools.cache

@@ -7,9 +7,7 @@ the fraction of the memory that it leaves alone. A plan never reserves less than
 from dataclasses import dataclass
 from typing import Any
 
-import numpy
-
-from dragonscale.physics.numbers import Number, ceil_to, floor, maximum, minimum, where
+from dragonscale.physics.numbers import Number, ceil_to, first_number, floor, maximum, minimum, where
 from dragonscale.serving.iteration.deployment import Deployment
 from dragonscale.serving.iteration.resident_memory import bytes_of, cache_lines, weight_lines, workspace_lines
 
@@ -55,7 +53,9 @@ class Capacity:
 
     def in_pages(self, tokens: Number) -> Number:
         """Tokens of a sequence, rounded up to whole pages."""
-        return ceil_to(tokens, self.page) if self.page > 1 else tokens
+        if self.page <= 1:
+            return tokens
+        return ceil_to(tokens, self.page)
 
     def sequence(self, tokens: Number) -> Number:
         """Bytes of a sequence of so many tokens on one chip; the lesser of the lines before and after windows fill."""
@@ -67,21 +67,21 @@ class Capacity:
 
     def largest_request(self, limit: float) -> int:
         """Tokens of the longest request that the cache holds, in whole pages, or `limit` if it holds more."""
-        cache, places = _number(self.cache), _number(self.places)
-        if _number(self.sequence(self.in_pages(limit))) * places <= cache:
+        cache, places = first_number(self.cache), first_number(self.places)
+        if first_number(self.sequence(self.in_pages(limit))) * places <= cache:
             return int(limit)
         if cache <= 0:
             return 0
         # Invert both lines of `sequence`. It is their minimum, so the larger of the two solutions holds.
         share = cache / places
-        filling = (share - _number(self.state)) / max(_number(self.early), 1e-9)
-        full = (share - _number(self.fixed)) / max(_number(self.per_token), 1e-9)
+        filling = (share - first_number(self.state)) / max(first_number(self.early), 1e-9)
+        full = (share - first_number(self.fixed)) / max(first_number(self.per_token), 1e-9)
         tokens = min(max(filling, full, 0.0), limit)
         return int(tokens // self.page) * self.page
 
     def printed_tokens(self, length: float) -> float:
         """Tokens of cache as engines print them at startup: counted in requests of a length."""
-        return _number(self.cache) / max(_number(self.sequence(length)) / length, 1e-9)
+        return first_number(self.cache) / max(first_number(self.sequence(length)) / length, 1e-9)
 
     def held(self, sequences: Number, tokens: Number) -> Number:
         """Bytes in use on the fullest chip with so many sequences of so many tokens."""
@@ -149,8 +149,3 @@ def _places(deployment: Deployment) -> Number:
                 axes = deployment.rules(prompt=False).cached(op.inputs[0]).dim("b").axes
                 return deployment.mesh.size(*axes)
     return deployment.mesh.size("data")
-
-
-def _number(value: Number) -> float:
-    """A plain number: itself, or the first element of an array."""
-    return float(numpy.ravel(value)[0])

@@ -42,7 +42,9 @@ def capacity_rows(tokens: Number, bench: KernelBench) -> Number:
     dims = bench.section.dims
     routed = floor(tokens / bench.senders + 0.5) * dims["x"]  # x experts for each token
     rows = maximum(1, ceil(floor(routed * bench.engine.program.expert_capacity) / dims["e"]))
-    return int(rows.ravel()[0]) if isinstance(rows, numpy.ndarray) and rows.size == 1 else rows
+    if isinstance(rows, numpy.ndarray) and rows.size == 1:
+        return int(rows.ravel()[0])
+    return rows
 
 
 def capacity_work(kernels: Iterable[Kernel], tokens: Number, bench: KernelBench) -> CapacityWork:

@@ -6,11 +6,9 @@ the engine's `program.alive` lists them by kind of chip and phase.
 
 from collections.abc import Iterator
 
-import numpy
-
 from dragonscale.models.count import weight_size
 from dragonscale.models.program import Op, Section
-from dragonscale.physics.numbers import product
+from dragonscale.physics.numbers import first_number, product
 from dragonscale.plan.ledger import HeldLine
 from dragonscale.plan.rules import Rules
 from dragonscale.serving.engine.plan import shared_kv
@@ -24,7 +22,7 @@ class _Step:
     """One program's sizes: `tokens` new ones of each of `batch` sequences, and a cache of `length` tokens."""
 
     def __init__(self, deployment: Deployment, iteration: Iteration) -> None:
-        numbers = Iteration(*(float(numpy.ravel(value)[0]) for value in vars(iteration).values()))
+        numbers = Iteration(*(first_number(value) for value in vars(iteration).values()))
         self.deployment, self.mesh = deployment, deployment.mesh
         self.prompt = numbers.decodes == 0
         if self.prompt:
@@ -42,7 +40,9 @@ class _Step:
         """The sizes of a section's dims; the head sees one token of each sequence."""
         tokens = 1 if section.name == "head" else self.tokens
         sizes = {**section.dims, "b": self.batch, "t": tokens, "s": self.length}
-        return {**sizes, "k": 1} if shared_kv(section.dims, self.mesh) else sizes
+        if shared_kv(section.dims, self.mesh):
+            sizes["k"] = 1
+        return sizes
 
     def bench(self, section: Section) -> KernelBench:
         """What a section's kernels run on."""

@@ -85,8 +85,9 @@ class Deployment:
         heads: list[int] = []
         for section in self.sections:
             for op in section.ops:
-                for array in op.inputs if op.function == "cache" else ():
-                    if "s" in array.names or "m" in array.names:  # grows with the sequence
+                for array in op.inputs:
+                    grows = "s" in array.names or "m" in array.names
+                    if op.function == "cache" and grows:
                         heads.append(section.dims["k"] if "k" in array.names else 1)
         return min(heads, default=1)
 
@@ -203,12 +204,14 @@ def deploy(
     >>> deploy("llama3-70b", "v5e:4x4").plan.tensor
     16
     """
-    transformer = load_model(model) if isinstance(model, str) else model
-    chips = parse_slice(on) if isinstance(on, str) else on
+    if isinstance(model, str):
+        model = load_model(model)
+    if isinstance(on, str):
+        on = parse_slice(on)
     if isinstance(engine, str):
         engine = load_engine(engine)
     if isinstance(plan, str):
         text, plan = plan, parse_serving_plan(plan)
         if "tensor" not in given_settings(text):
-            plan = filling(plan, chips)
-    return Deployment(transformer, chips, plan, engine, transport)
+            plan = filling(plan, on)
+    return Deployment(model, on, plan, engine, transport)

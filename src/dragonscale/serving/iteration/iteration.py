@@ -8,9 +8,10 @@ compute and memory. The expectation adds what profiles and engines say, one kern
 `lower`.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy
 from numpy.typing import NDArray
@@ -164,12 +165,17 @@ class IterationCost:
     @cached_property
     def compute(self) -> Number:
         """Seconds of all FLOPs at the peak of their formats."""
-        return sum(term.compute for term in self.terms.values())
+        return _total(self.terms, "compute")
 
     @cached_property
     def memory(self) -> Number:
         """Seconds of all bytes of weights and caches at the memory's bandwidth."""
-        return sum(term.memory for term in self.terms.values())
+        return _total(self.terms, "memory")
+
+    @property
+    def issued(self) -> Number:
+        """Kernels that are launched."""
+        return sum(line.issued * line.times for line in self.lines)
 
     @property
     def floor(self) -> Number:
@@ -184,18 +190,17 @@ class IterationCost:
     @property
     def roofline(self) -> Number:
         """The book's bound: for each kernel the slower of its compute and its memory."""
-        return sum(term.roofline for term in self.terms.values())
+        return _total(self.terms, "roofline")
 
     @property
     def upper(self) -> Number:
         """Everything at datasheet rates, without any overlap."""
-        return self.compute + self.memory + sum(wire.lower for wire in self.wires.values())
+        return self.compute + self.memory + _total(self.wires, "lower")
 
     @cached_property
     def device(self) -> Number:
         """Expected seconds of the chip itself."""
-        kernels = sum(term.expected for term in self.terms.values())
-        return kernels + sum(wire.exposed for wire in self.wires.values()) + self.sampling
+        return _total(self.terms, "expected") + _total(self.wires, "exposed") + self.sampling
 
     @cached_property
     def expected(self) -> Number:
@@ -218,6 +223,11 @@ class IterationCost:
             for name, kind, seconds in waits
         ]
         return Ledger([*self.lines, *lines], list(held))
+
+
+def _total(groups: Mapping[Any, LineGroup], name: str) -> Number:
+    """The sum of a quantity over groups of lines."""
+    return sum(getattr(group, name) for group in groups.values())
 
 
 def _grouped(lines: Iterable[ServingLine], key: Callable[[ServingLine], object]) -> dict:

@@ -98,8 +98,8 @@ def expert_line(
     `tokens` are those of all chips together; the busiest chip has `hot` times its even share.
     """
     weight = kernels[0].arrays[-2]
-    model_dim = next(name for name in weight.names if name in ("d", "dl"))
-    hidden = sizes[model_dim] / bench.mesh.size(*next(dim.axes for dim in weight.dims if dim.name == model_dim))
+    model_dim = "d" if "d" in weight.names else "dl"  # the model's width, or a latent's
+    hidden = sizes[model_dim] / bench.mesh.size(*weight.dim(model_dim).axes)
     chips, slices = bench.mesh.size("data", "expert"), bench.mesh.size("tensor", "share")
     inner = sizes["f"] / slices  # each expert's hidden layer is sliced over the tensor ranks
     habits, widening = bench.engine.experts, bench.engine.kernels.widening

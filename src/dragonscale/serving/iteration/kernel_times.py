@@ -48,8 +48,9 @@ class KernelBench:
     @property
     def attention_dtype(self) -> str:
         """The format of prefill attention."""
-        narrow = self.engine.kernels.narrow_attention and dtype_bytes(self.plan.kv) == 1
-        return self.plan.kv if narrow else "bf16"
+        if self.engine.kernels.narrow_attention and dtype_bytes(self.plan.kv) == 1:
+            return self.plan.kv
+        return "bf16"
 
     @property
     def senders(self) -> Number:
@@ -62,8 +63,10 @@ class KernelBench:
 
     def rows(self, count: Number) -> Number:
         """Rows that a matmul computes, padding included."""
-        padded = self.engine.program.padded_rows if self.profile.chip.kind == "gpu" else 1
-        return ceil_to(count, padded) if padded > 1 else count
+        padded = self.engine.program.padded_rows
+        if padded > 1 and self.profile.chip.kind == "gpu":
+            return ceil_to(count, padded)
+        return count
 
     def line(
         self,
@@ -78,10 +81,13 @@ class KernelBench:
         issued: float = 1.0,
     ) -> ServingLine:
         """A kernel's line of `moved` bytes of HBM; it is never expected sooner than its bound."""
-        compute = flops / self.profile.peak(dtype) if dtype else 0.0
+        compute: Number = 0.0
+        if dtype:
+            compute = flops / self.profile.peak(dtype)
         memory = moved / self.profile.bandwidth
-        bound = maximum(compute, memory)
-        expected = maximum(seconds, bound) if self.timed else bound
+        expected = bound = maximum(compute, memory)
+        if self.timed:
+            expected = maximum(seconds, bound)
         return ServingLine(
             self.section.name,
             self.phase,

@@ -40,8 +40,10 @@ def iteration_ledger(deployment: Deployment, iteration: Iteration) -> Ledger:
 def _memory_lines(deployment: Deployment, iteration: Iteration, prompt: bool) -> Iterator[HeldLine]:
     """Weights, caches of the iteration's sequences in whole pages, workspace, and what is reserved, free and unused."""
     memory = capacity(deployment)
-    batch: Any = iteration.prompts if prompt else iteration.decodes
-    length: Any = iteration.tokens + iteration.past if prompt else iteration.keys + iteration.queries
+    batch: Any = iteration.decodes
+    length: Any = iteration.keys + iteration.queries
+    if prompt:
+        batch, length = iteration.prompts, iteration.tokens + iteration.past
     batch, length = (value.ravel()[0] if is_array(value) else value for value in (batch, length))
     yield from weight_lines(deployment)
     cache = 0.0

@@ -44,8 +44,11 @@ def move_lines(
             volume = expert_volume(move, sizes["b"] * sizes["t"], bench)
         else:
             # the larger side of the collective, as one group sees it
-            array = step.after if step.kind in ("all_gather", "permute") else step.before
-            ways = mesh.size(*step.axes) if step.kind == "all_to_all" else 1
+            array, ways = step.before, 1
+            if step.kind in ("all_gather", "permute"):
+                array = step.after
+            elif step.kind == "all_to_all":
+                ways = mesh.size(*step.axes)
             layout = tuple((dim.name, dim.axes) for dim in array.dims)
             volume_sizes = (ways, *(sizes[name] for name in array.names))
             volume = bench.once(_volume, layout, volume_sizes, array, ways, sizes, bench)
@@ -81,7 +84,9 @@ def _move_line(
     if bench.timed:
         profile = deployment.exchange_network if move.what == "expert" else deployment.network
         profile, busiest = shared_profile(profile, group), volume * busy
-        slowdown = deployment.engine.collectives.slowdown if _within_node(group) else 1.0
+        slowdown = 1.0
+        if _within_node(group):
+            slowdown = deployment.engine.collectives.slowdown
         exposed = expected = expected_time(step.kind, busiest, group, profile, EXACT) * slowdown
         if (hidden := deployment.engine.experts.hidden) and move.what == "expert":
             # Two-batch overlap: each half of the batch has an exchange of its own. Batches are not cut where latency
@@ -129,7 +134,9 @@ def sent_share(step: Step, group: Group, picks: Number, bench: KernelBench) -> N
     # dim x, a token's picks, is only split on the way to the experts
     to_experts = any(dim.name == "x" and dim.axes for dim in step.after.dims)
     share = experts.dispatch_bytes / plain if to_experts else 1.0
-    return share * sent_once(picks, group) if experts.dedup and bench.phase == "prefill" else share
+    if experts.dedup and bench.phase == "prefill":
+        return share * sent_once(picks, group)
+    return share
 
 
 def hop_line(deployment: Deployment, tokens: Number, phase: str) -> ServingLine:

@@ -253,13 +253,12 @@ def _add_host(cost: IterationCost, deployment: Deployment, part: PipelinePart) -
     cost.host = host.step_s + exposed / ways
     if host.prompt_step_s:
         cost.host = cost.host + where(part.prompts > 0, host.prompt_step_s, 0.0)
-    issued = sum(line.issued * line.times for line in cost.lines)
-    cost.sampling = host.sample_s + sampling + engine.kernels.gap_s * issued
+    cost.sampling = host.sample_s + sampling + engine.kernels.gap_s * cost.issued
     rows = part.decodes * part.queries / deployment.plan.data
     replayed = where(part.prompts > 0, host.prompt_graphs, captured(rows, host.graph_sizes) & host.graphs)
     expert_layers = sum(line.times for line in cost.lines if line.term == "experts")
     expert_layers = expert_layers * expert_calls(engine.experts, deployment.plan, deployment.kernels)
-    pace = issued * host.kernel_s + expert_layers * host.expert_layer_s + deployment.latent * host.latent_layer_s
+    pace = cost.issued * host.kernel_s + expert_layers * host.expert_layer_s + deployment.latent * host.latent_layer_s
     pace = pace + deployment.recurrent * host.recurrent_layer_s
     cost.issuing = where(replayed, 0.0, pace) + host.loop_s + host.loop_sequence_s * part.decodes / ways
     cost.streaming = host.token_stream_s * part.streamed

@@ -21,6 +21,9 @@ from dragonscale.serving.iteration.balance import expert_slots
 from dragonscale.serving.iteration.deployment import Deployment
 from dragonscale.serving.iteration.expert_layout import EXPERTS, expert_layout, stored_over_plain
 
+ENDS = ("embed", "head")
+"""Sections before the first layer and after the last."""
+
 
 def weight_lines(deployment: Deployment) -> Iterator[HeldLine]:
     """Weights on one chip.
@@ -33,8 +36,7 @@ def weight_lines(deployment: Deployment) -> Iterator[HeldLine]:
     layout = expert_layout(deployment) if deployment.mixed else None
     shared: set[str] = set()
     for section in deployment.sections:
-        ends = section.name in ("embed", "head")
-        layers = section.repeat / deployment.plan.pipe if not ends else 1
+        layers = 1 if section.name in ENDS else section.repeat / deployment.plan.pipe
         for op in section.ops:
             for weight in op.weights:
                 copies = layers
@@ -48,7 +50,9 @@ def weight_lines(deployment: Deployment) -> Iterator[HeldLine]:
                 for dim in rules.used(weight).dims:
                     size = section.dims[dim.name]
                     shards = mesh.size(*dim.axes)
-                    slots = expert_slots(size, shards, redundant) if dim.name == "e" else size
+                    slots = size
+                    if dim.name == "e":
+                        slots = expert_slots(size, shards, redundant)
                     local[dim.name] = local_size(dim.name, slots, shards)
                     ways = ways * (size / local[dim.name])
                 stored = weight_size(section, weight) / ways * weight_bytes(deployment.plan, op.part) * copies
@@ -85,7 +89,7 @@ def _cached_bytes(deployment: Deployment, section: Section, op: Op, array: Array
     keys = tokens
     if window is not None and not engine.memory.whole_windows:
         keys = minimum(tokens, window)
-    compressed = tokens / section.compress if section.compress is not None else tokens
+    compressed = tokens / (section.compress or 1)
     sizes: dict[str, Number] = {**section.dims, "s": keys, "m": compressed}
     layout = deployment.rules(prompt=False).cached(array)
     ways = {dim.name: mesh.size(*dim.axes) for dim in layout.dims}
@@ -164,8 +168,10 @@ def _layer_lines(deployment: Deployment) -> Iterator[HeldLine]:
     tokens = deployment.engine.memory.workspace_tokens or limits.max_tokens
     widths: list[Number] = []  # elements of each matmul's output for one token
     for section in deployment.sections:
-        for op in section.ops if section.name not in ("embed", "head") else ():
-            if op.function == "einsum" and op.output is not None and not {"s", "m"} & set(op.output.names):
+        for op in section.ops:
+            if section.name in ENDS or op.function != "einsum" or op.output is None:
+                continue
+            if not {"s", "m"} & set(op.output.names):
                 widths.append(product(section.dims[name] for name in op.output.names if name not in ("b", "t")))
     head = deployment.sections[-1].dims
     # four residual streams and three hidden layers (gate, up, their product) in 16 bits

@@ -11,7 +11,7 @@ not the last tile's.
 import itertools
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy
 from numpy.typing import NDArray
 
-from dragonscale.physics.numbers import Number
+from dragonscale.physics.numbers import Number, first_number
 from dragonscale.serving.iteration.cache_transfer import CACHE_LATENCY_S, port_bandwidth
 from dragonscale.serving.iteration.capacity import cache_per_chip
 from dragonscale.serving.iteration.deployment import Deployment
@@ -88,22 +88,24 @@ class StepTable:
         deployment, limits = self.deployment, self.deployment.engine.scheduling
         self.stages, self.ranks = int(deployment.plan.pipe), int(deployment.plan.data)
         is_chunked = limits.scheduler == "chunked"
-        self.budget = limits.max_tokens if is_chunked else math.inf
+        self.budget = math.inf
+        if is_chunked:
+            self.budget = limits.max_tokens
         max_tokens = max(limits.max_tokens, limits.max_sequences, FINE_TOKENS * 2)  # of one rank
         self.sequences = limits.max_sequences * self.ranks
         # matmuls and moves of so many single tokens, or of prompts by the ranks that have one
         self.decoding = lru_cache(CACHED_VALUES)(_layers_curve(deployment, _token_knots(max_tokens, self.ranks)))
-        powers = (2**power for power in range(1, 16))
-        busy_ranks = sorted({1, *(count for count in powers if count < self.ranks), self.ranks, self.ranks + 1})
+        powers = {2**power for power in range(16) if 2**power < self.ranks}
+        busy_ranks = sorted({*powers, self.ranks, self.ranks + 1})
         prompt_tokens = _token_knots(max_tokens)  # of each prompt, which one rank computes
         curves = [_layers_curve(deployment, prompt_tokens, min(count, self.ranks)) for count in busy_ranks]
-        self.prompting = CurveSheet([float(count) for count in busy_ranks], curves)
+        self.prompting = CurveSheet(list(map(float, busy_ranks)), curves)
         self.head = lru_cache(CACHED_VALUES)(_head_curve(deployment, self.sequences))
         longest_chunk = max_tokens * self.stages if is_chunked else max(max_tokens, self.longest)
         self.prompts = _prefill_sheets(deployment, longest_chunk, self.longest)
         self.alone = lru_cache(CACHED_VALUES)(self.prompts.sheets[0])
         self._probe_host()
-        self.per_token = _number(cache_per_chip(deployment, 2.0) - cache_per_chip(deployment, 1.0))
+        self.per_token = first_number(cache_per_chip(deployment, 2.0) - cache_per_chip(deployment, 1.0))
         self.host, self.token_stream_s = deployment.engine.host, deployment.engine.host.token_stream_s
 
     def _probe_host(self) -> None:
@@ -111,19 +113,19 @@ class StepTable:
         deployment = self.deployment
         decode, prompt = {"decodes": 1, "keys": 16}, {"prompts": 1, "tokens": 16}
         probes = [iteration_cost(deployment, Iteration(**sizes)) for sizes in (decode, prompt, decode | prompt)]
-        self.floor_decode, self.floor_prompt, self.floor_mixed = (_number(cost.issuing) for cost in probes)
+        self.floor_decode, self.floor_prompt, self.floor_mixed = (first_number(cost.issuing) for cost in probes)
         # Prompts issue other kernels than single tokens. The head's curve, which has sampling and gaps, was computed
         # for single tokens, so prompts add the difference.
         gap_s = deployment.engine.kernels.gap_s
-        gaps = [gap_s * _number(sum(line.issued * line.times for line in cost.lines)) for cost in probes]
-        self.gaps_prompt, self.gaps_mixed = gaps[1] - gaps[0], gaps[2] - gaps[0]
+        decode_gaps, prompt_gaps, mixed_gaps = (gap_s * first_number(cost.issued) for cost in probes)
+        self.gaps_prompt, self.gaps_mixed = prompt_gaps - decode_gaps, mixed_gaps - decode_gaps
         sizes = deployment.engine.host.graph_sizes
         self.largest_graph, self.floor_eager = math.inf, 0.0
         if sizes:
             # beyond the largest captured graph kernels are issued one by one
             self.largest_graph = sizes[-1][0] * self.ranks
             beyond = Iteration(decodes=(self.largest_graph + 1) * self.stages, keys=16)
-            self.floor_eager = _number(iteration_cost(deployment, beyond).issuing)
+            self.floor_eager = first_number(iteration_cost(deployment, beyond).issuing)
 
     def _host(self, decodes: float, prompts: float, tokens: float) -> float:
         """The host's exposed seconds in an iteration."""
@@ -197,7 +199,8 @@ class StepTable:
         alone, count = self.alone, len(chunks)
         if count == 1:
             return alone(chunks[0][1], chunks[0][0])
-        tokens, past = sum(chunk[0] for chunk in chunks) / count, sum(chunk[1] for chunk in chunks) / count
+        all_tokens, all_past = zip(*chunks, strict=True)
+        tokens, past = sum(all_tokens) / count, sum(all_past) / count
         levels, sheets = self.prompts
         index = min(max(bisect_right(levels, count) - 1, 0), len(levels) - 2)
         fraction = (count - levels[index]) / (levels[index + 1] - levels[index])
@@ -288,18 +291,15 @@ class StepTable:
         """Seconds to draft `tokens` tokens for every sequence."""
         if self.drafter is not None:
             return self.drafter.run(decodes, cached, tokens)
-        return self.draft_part * tokens * self.step(decodes, cached) if self.draft_part else 0.0
+        if not self.draft_part:
+            return 0.0
+        return self.draft_part * tokens * self.step(decodes, cached)
 
     def transfer(self, tokens: int) -> float:
         """Seconds to send the cache of `tokens` tokens to another replica, every chip through its own port."""
         # a sequence lies on one data rank, whose chips alone send it
-        ranks = _number(self.deployment.axes["data"])
+        ranks = first_number(self.deployment.axes["data"])
         return CACHE_LATENCY_S + tokens * self.per_token * ranks / port_bandwidth(self.deployment.chip)
-
-
-def _number(value: Number) -> float:
-    """A plain number: itself, or the first element of an array."""
-    return float(numpy.ravel(value)[0])
 
 
 def _within(first: float, slope: float, seconds: float) -> int:
@@ -318,9 +318,15 @@ def _within(first: float, slope: float, seconds: float) -> int:
     return count
 
 
-def _extended(knots: list[float]) -> list[float]:
+def _extended(knots: Iterable[float]) -> list[float]:
     """A grid with one more knot far beyond the others."""
-    return [*knots, knots[-1] * LAST_KNOT_FACTOR]
+    grid = list(map(float, knots))
+    return [*grid, grid[-1] * LAST_KNOT_FACTOR]
+
+
+def _count_knots(exact: int, last: int, ratio: float) -> list[float]:
+    """Whole numbers one by one up to `exact`, then each about `ratio` times the one before, and one far beyond."""
+    return _extended(sorted({*range(1, exact + 1), *map(round, geometric(exact, last, ratio))}))
 
 
 def _token_knots(max_tokens: int, ranks: int = 1) -> NDArray[numpy.float64]:
@@ -335,7 +341,7 @@ def _token_knots(max_tokens: int, ranks: int = 1) -> NDArray[numpy.float64]:
     edges = {*range(FINE_TOKENS, tiled, MATMUL_TILE), *range(first_edge, tiled * ranks, rank_tiles)}
     wide = range((MAX_TILED_TOKENS + 512) * ranks, (max_tokens + 512) * ranks, 512 * ranks)
     knots = {*range(1, FINE_TOKENS + 1), *edges, *(edge + 1 for edge in edges), *wide}
-    return numpy.array(_extended([float(tokens) for tokens in sorted(knots)]))
+    return numpy.array(_extended(sorted(knots)))
 
 
 def _layers_curve(deployment: Deployment, tokens: NDArray[numpy.float64], prompts: int = 0) -> StepCurve:
@@ -355,8 +361,7 @@ def _without_attention(cost: IterationCost) -> Number:
 
 def _head_curve(deployment: Deployment, max_sequences: int) -> StepCurve:
     """The head and sampling, by the tokens that are sampled."""
-    counts = sorted({*range(1, 65), *(round(value) for value in geometric(64, max(max_sequences, 128) * 2, 1.1))})
-    rows = numpy.array(_extended([float(count) for count in counts]))
+    rows = numpy.array(_count_knots(64, max(max_sequences, 128) * 2, 1.1))
     cost = iteration_cost(deployment, Iteration(decodes=rows, keys=16), whole=True)
     return StepCurve(rows.tolist(), (cost.sampling + cost.terms["head"].expected).tolist())
 
@@ -372,8 +377,7 @@ def _attention_seconds(deployment: Deployment, **grids: NDArray[numpy.float64]) 
 
 def _decode_sheet(deployment: Deployment, max_sequences: int, longest: int, queries: int) -> CurveSheet:
     """Attention of decoding sequences: by how many there are, and the cached tokens of each."""
-    counts = sorted({*range(1, 17), *(round(value) for value in geometric(16, max(max_sequences, 32), 1.12))})
-    batches = _extended([float(count) for count in counts])
+    batches = _count_knots(16, max(max_sequences, 32), 1.12)
     keys = _extended([1.0, *geometric(16, max(longest, 64), 1.35)])
     batch_grid, key_grid = numpy.meshgrid(numpy.array(batches), numpy.array(keys), indexing="ij")  # (batches, keys)
     query_grid = numpy.full_like(batch_grid, queries)

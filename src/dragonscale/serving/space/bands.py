@@ -1,12 +1,11 @@
-"""How wrong expected latencies and rates of servers have been, by kind of run: the band around an answer, and what it
-rests on.
+"""The error band around an expected latency or rate of a server, by kind of run, and what it rests on.
 
-A kind is a chip, an engine, and whether the model is dense or an MoE; four numbers are told apart: `tpot` and
-`ttft` of servers under load, `tokens` per second of full servers, and `step`, the latency of static batches and single
-steps. `errors.toml` has, for every kind with published runs, between which multiples of the expected number four of
-five of them were; kinds with few models lean on those they belong to, and a chip has the band of its generation. An
-answer is *not validated* where neither the kernels of the chip's generation were measured nor enough of its
-runs; its band is wider. `python -m tools.fit_bands serving --write` writes the file from the measured runs.
+A kind is a chip, an engine, and whether the model is dense or an MoE. Four numbers are told apart: `tpot` and `ttft` of
+servers under load, `tokens` per second of full servers, and `step`, the latency of static batches and single steps.
+`errors.toml` has, for every kind with published runs, the multiples of the expected number between which four of five
+runs lay. Kinds with few models use those they belong to, and a chip has the band of its generation. An answer is *not
+validated* if neither the kernels of the chip's generation nor enough of its runs were measured; its band is wider.
+`python -m tools.fit_bands serving --write` writes the file from the measured runs.
 
 >>> (
 ...     band_of(ServedKind("gb200", "vllm", True), "tpot").estimated,
@@ -24,20 +23,20 @@ from dragonscale.models import Transformer
 from dragonscale.models.ffn import Moe
 from dragonscale.physics.kernels.profile_file import profile_files, tables_of
 from dragonscale.plan.settings import shipped_table
-from dragonscale.training.search.bands import Kinds, narrowest
+from dragonscale.training.search.error_bands import Kinds, narrowest
 from dragonscale.training.search.run_kinds import generation
 
 MEASURES = ("tpot", "ttft", "tokens", "step")
-LEAST = 8
-"""Runs that a kind must have to speak for itself."""
+MIN_RUNS = 8
+"""Runs that a kind needs for a band of its own."""
 FAMILIES = ("trtllm-0", "trtllm", "vllm-tpu", "vllm", "sglang")
-"""Engines whose modes and releases are told by what follows the name; TensorRT-LLM 0 compiled its engines and is
-another one, and so is vLLM on TPUs."""
+"""Families of engines by the beginning of a name, which a mode or release may follow. TensorRT-LLM 0 compiled its
+engines and counts as another one, and so does vLLM on TPUs."""
 
 
 @dataclass(frozen=True)
 class ServedKind:
-    """What a server is like, as far as errors go."""
+    """The properties of a server that its errors depend on."""
 
     chip: str
     engine: str
@@ -45,7 +44,7 @@ class ServedKind:
 
     @property
     def generation(self) -> str:
-        """The chip's generation; the chip itself where the catalogue does not have it."""
+        """The chip's generation; the chip itself if the catalogue does not have it."""
         return generation(self.chip)
 
     @property
@@ -60,25 +59,38 @@ class ServedKind:
     @functools.cached_property
     def names(self) -> tuple[str, ...]:
         """The tables that the kind belongs to, the narrowest first."""
-        model, place, engine = "moe" if self.moe else "dense", self.generation, self.family
-        return f"{model} {place} {engine}", f"{model} {place}", f"{model} * {engine}", model, "all"
+        model, generation_name, engine = self.model_kind, self.generation, self.family
+        return (
+            f"{model} {generation_name} {engine}",
+            f"{model} {generation_name}",
+            f"{model} * {engine}",
+            model,
+            "all",
+        )
+
+    @property
+    def model_kind(self) -> str:
+        """The kind of model, as the tables name it."""
+        return "moe" if self.moe else "dense"
 
     @property
     def reported(self) -> tuple[str, ...]:
-        """The kind that coverage is told of."""
+        """The names under which coverage is reported."""
         return self.names[:1]
 
     @property
     def on_chip(self) -> str:
-        """The engine with such models on the chip itself."""
-        return f"{'moe' if self.moe else 'dense'} {self.chip} {self.family}"
+        """The table of such models under the engine on the chip itself."""
+        return f"{self.model_kind} {self.chip} {self.family}"
 
 
 @dataclass(frozen=True)
 class ServedBand:
-    """Four of five of `runs` runs were between 1 + low and 1 + high times what was expected, which lies within the band
-    itself; `median` is the median error. `estimated`: neither kernels nor enough runs of such a chip were measured.
-    `bias`: what nearly all of them were off by at least, where nearly all were on one side."""
+    """Four of five of `runs` runs lay between 1 + low and 1 + high times what was expected.
+
+    The band itself includes the expectation; `median` is the median error. `estimated`: neither kernels nor enough runs
+    of such a chip were measured. `bias`: the error that nearly all of them had at least, if nearly all lay on one side.
+    """
 
     low: float
     high: float
@@ -99,16 +111,20 @@ def tables() -> dict[str, Any]:
 
 
 def band_of(kind: ServedKind, measure: str, among: Kinds | None = None, stretch: float = 0.0) -> ServedBand:
-    """The band of the narrowest kind that has enough runs, stretched where it is estimated. Where nearly all runs of a
-    kind were on one side of what was expected, it reaches to that from there: nobody is told a number that its own band
-    denies."""
+    """The band of the narrowest kind that has enough runs, stretched if it is estimated.
+
+    If nearly all runs of a kind lay on one side, the band reaches from the expectation to there: it never excludes the
+    number that is printed.
+    """
     shipped = tables()[measure]
     kinds = shipped["kinds"] if among is None else among
-    name = narrowest(kind.names, kinds, LEAST)
+    name = narrowest(kind.names, kinds, MIN_RUNS)
     row = kinds[name]
-    own, alike = shipped["chips"].get(kind.on_chip, 0), kinds.get(kind.names[1], {}).get("runs", 0)
-    estimated = alike < LEAST or (own < LEAST and not fitted_kernels(kind.chip))
+    chip_runs = shipped["chips"].get(kind.on_chip, 0)
+    generation_runs = kinds.get(kind.names[1], {}).get("runs", 0)
+    estimated = generation_runs < MIN_RUNS or (chip_runs < MIN_RUNS and not fitted_kernels(kind.chip))
     wider = (stretch or shipped["stretch"]) if estimated else 1.0
+    # stretched on a logarithmic scale, so that half and double stay symmetric
     low, high = (math.expm1(wider * math.log1p(row[side])) for side in ("low", "high"))
     bias = max(row["low"], 0.0) or min(row["high"], 0.0)
     return ServedBand(min(low, 0.0), max(high, 0.0), row["median"], int(row["runs"]), name, estimated, bias)
@@ -116,9 +132,10 @@ def band_of(kind: ServedKind, measure: str, among: Kinds | None = None, stretch:
 
 @functools.cache
 def counted_share(kind: ServedKind) -> float:
-    """The part of the expected tokens per second that counts where configurations compete: all where such runs or the
-    kernels of such chips were measured (less where nearly all runs made fewer), those at the slow end of the band where
-    they are a guess.
+    """The fraction of the expected tokens per second that counts where configurations compete.
+
+    All if such runs or the kernels of such chips were measured (less if nearly all runs made fewer); those at the slow
+    end of the band if they are a guess.
 
     >>> counted_share(ServedKind("b200", "sglang", True)), counted_share(ServedKind("tpu7x", "vllm-tpu", True)) < 0.7
     (1.0, True)
@@ -129,7 +146,7 @@ def counted_share(kind: ServedKind) -> float:
 
 @functools.cache
 def fitted_kernels(chip: str) -> bool:
-    """Whether the profile of a chip's kernels was fitted on kernels of its generation, not chosen.
+    """Whether the profile of a chip's kernels was fitted to kernels of its generation, not assumed.
 
     >>> [chip for chip in ("h800", "gb300", "a100", "v100", "mi355x", "tpu7x") if fitted_kernels(chip)]
     ['h800', 'gb300']

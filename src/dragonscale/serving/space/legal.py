@@ -1,5 +1,5 @@
-"""Whether an engine runs a plan on a chip, and in one sentence why not: what was given, the rule, and the nearest that
-is legal.
+"""Whether an engine runs a plan on a chip, and if not, a sentence: what was given, the rule, and the nearest legal
+plan.
 
 >>> from dragonscale.physics.hardware import parse_slice
 >>> from dragonscale.models import load_model
@@ -35,13 +35,13 @@ from dragonscale.serving.engine.plan import ServingPlan
 from dragonscale.serving.engine.restrictions import BOTH, restriction
 
 MARLIN = 64
-"""What a rank's part of a dim must be a multiple of for Marlin's int4 kernels; of two dims one must be a multiple of
-twice that."""
+"""What a rank's shard of a dim must be a multiple of for Marlin's int4 kernels; of the two dims of a matrix one must be
+a multiple of twice that."""
 
 
 @dataclass(frozen=True)
 class Divisible:
-    """The sizes of a model that a plan divides."""
+    """The sizes of a model that a plan must divide."""
 
     name: str
     d_model: int
@@ -51,49 +51,67 @@ class Divisible:
     experts: int
     expert_hidden: tuple[int, ...]
     hidden: tuple[int, ...]
-    """Hidden dims of other layers and of shared experts."""
+    """Hidden dims of dense layers and of shared experts."""
     projected: tuple[tuple[int, int, int], ...]
-    """Query heads, KV heads and head dim of layers that have all three."""
+    """(query heads, KV heads, head dim) of layers that have all three."""
     latent: bool
     """Whether keys and values are compressed into one latent (MLA)."""
     blocks: bool
-    """Whether the checkpoint's scales are those of square blocks."""
+    """Whether the checkpoint is in fp8 with scales for square blocks."""
 
     def stored(self, size: int, weights: str) -> int:
-        """A hidden dim as published checkpoints with weights of that format have it, which may be padded."""
+        """A hidden dim as published checkpoints with weights of a format store it; it may be padded."""
         return padded_hidden(self.name, weights).get(size, size)
 
 
 def divisible(model: Transformer) -> Divisible:
-    """The sizes of a model that a plan divides."""
+    """The sizes of a model that a plan must divide."""
     dims = [section.dims for section in model.program().sections]
-    plain = {own["f"] for own in dims if "f" in own and "e" not in own} | {own["z"] for own in dims if "z" in own}
+    # letters of dims: n, u and mn are heads of (linear) attention, k KV heads, f and z hidden dims, c a latent
+    heads = [sizes[letter] for sizes in dims for letter in ("n", "u", "mn") if letter in sizes]
+    kv_heads: set[int] = set()
+    experts = 0
+    expert_hidden: set[int] = set()
+    hidden: set[int] = set()
+    projected: set[tuple[int, int, int]] = set()
+    for sizes in dims:
+        experts = max(experts, sizes.get("e", 0))
+        if "k" in sizes:
+            kv_heads.add(sizes["k"])
+        if "f" in sizes and "e" in sizes:
+            expert_hidden.add(sizes["f"])
+        elif "f" in sizes:
+            hidden.add(sizes["f"])
+        if "z" in sizes:
+            hidden.add(sizes["z"])
+        if {"n", "k", "h"} <= sizes.keys():
+            projected.add((sizes["n"], sizes["k"], sizes["h"]))
     return Divisible(
         name=model.name,
         d_model=model.d_model,
         layers=model.n_layers,
-        heads=math.gcd(*(own[letter] for own in dims for letter in ("n", "u", "mn") if letter in own)),
-        kv_heads=tuple(sorted({own["k"] for own in dims if "k" in own})),
-        experts=max((own.get("e", 0) for own in dims), default=0),
-        expert_hidden=tuple(sorted({own["f"] for own in dims if "e" in own and "f" in own})),
-        hidden=tuple(sorted(plain)),
-        projected=tuple(sorted({(own["n"], own["k"], own["h"]) for own in dims if {"n", "k", "h"} <= own.keys()})),
-        latent=any("c" in own and "k" not in own for own in dims),
+        heads=math.gcd(*heads),
+        kv_heads=tuple(sorted(kv_heads)),
+        experts=experts,
+        expert_hidden=tuple(sorted(expert_hidden)),
+        hidden=tuple(sorted(hidden)),
+        projected=tuple(sorted(projected)),
+        latent=any("c" in sizes and "k" not in sizes for sizes in dims),
         blocks=bool(model.quantization.block) and stored_in(model) == "fp8",
     )
 
 
 def refusal(
     engine: str,
-    piece: Slice | Chip,
+    on: Slice | Chip,
     model: Transformer,
     plan: ServingPlan,
     lengths: tuple[int, int] = (0, 0),
     role: str = BOTH,
 ) -> str:
-    """Why an engine does not run a plan of a model on a chip in replicas of such a role, or the model does not take
+    """Why an engine does not run a plan of a model on a chip in replicas of a role, or why the model does not take
     prompts and outputs of such lengths; empty if all is well."""
-    chip = piece.chip if isinstance(piece, Slice) else piece
+    chip = on.chip if isinstance(on, Slice) else on
     return (
         engine_refusal(engine, chip)
         or format_refusal(engine, chip, model, plan)
@@ -103,7 +121,7 @@ def refusal(
 
 
 def engine_refusal(engine: str, chip: Chip) -> str:
-    """That an engine does not run on a chip, and which does."""
+    """That an engine does not run on a chip, and which engines do; empty if it does."""
     if pairs(engine, chip):
         return ""
     row = rules(engine)
@@ -115,20 +133,22 @@ def engine_refusal(engine: str, chip: Chip) -> str:
 
 
 def format_refusal(engine: str, chip: Chip, model: Transformer, plan: ServingPlan) -> str:
-    """That an engine has no kernels for a plan's formats on a chip, and which it has."""
-    here, pair = pairs(engine, chip), (plan.weights, plan.compute)
-    if pair not in here:
-        return _no_pair(engine, chip, model, *pair)
-    has = caches(engine, chip)
-    if plan.kv not in has:
-        near = min(has, key=lambda one: abs(bits(one) - bits(plan.kv)))
-        return f"{engine} has no KV cache in {plan.kv} on {chip.title}, only {', '.join(has)}; take --kv-dtype {near}"
+    """That an engine has no kernels for a plan's formats on a chip, and which it has; empty if it has them."""
+    if (plan.weights, plan.compute) not in pairs(engine, chip):
+        return _no_pair(engine, chip, model, plan.weights, plan.compute)
+    dtypes = caches(engine, chip)
+    if plan.kv not in dtypes:
+        nearest = min(dtypes, key=lambda dtype: abs(bits(dtype) - bits(plan.kv)))
+        return (
+            f"{engine} has no KV cache in {plan.kv} on {chip.title}, only {', '.join(dtypes)}; "
+            f"take --kv-dtype {nearest}"
+        )
     broken = restriction(engine, chip, divisible(model).latent, ServingPlan(kv=plan.kv))
     return f"{broken.why}; take {broken.take}" if broken.why else ""
 
 
 def model_caches(engine: str, chip: Chip, model: Transformer) -> tuple[str, ...]:
-    """Formats of the KV cache that an engine has on a chip for a model.
+    """Formats of the KV cache that an engine supports on a chip for a model.
 
     >>> from dragonscale.models import load_model
     >>> from dragonscale.physics.hardware import load_chip
@@ -140,11 +160,11 @@ def model_caches(engine: str, chip: Chip, model: Transformer) -> tuple[str, ...]
 
 
 NARROW_PRODUCTS = ("fp8", "mxfp8", "nvfp4", "mxfp4")
-"""Formats that some chips multiply as they are, and others only store."""
+"""Formats that some chips multiply natively and others only store."""
 
 
 def stored_note(chip: Chip, plan: ServingPlan) -> str:
-    """That a chip only stores weights of a format that others multiply, and what it multiplies; empty elsewhere.
+    """A note that a chip only stores weights of a format that others multiply, and what it multiplies instead.
 
     >>> from dragonscale.physics.hardware import load_chip
     >>> stored_note(load_chip("mi355x"), ServingPlan(weights="nvfp4"))[:63]
@@ -160,43 +180,62 @@ def stored_note(chip: Chip, plan: ServingPlan) -> str:
 
 
 def _no_pair(engine: str, chip: Chip, model: Transformer, weights: str, compute: str) -> str:
-    here, product = pairs(engine, chip), compute.removesuffix("_block")
-    own_bits = bits(weights)
-    # `min` takes the first of equals, which are the usual ones
-    near = min(here, key=lambda one: (one[0] != weights, one[1] != compute, abs(bits(one[0]) - own_bits)))
-    if near[0] != weights:
-        own = own_formats(engine, chip, model)
-        same = [one for one in here if bits(one[0]) == bits(weights)]
-        near = near if same or own is None else (own.weights, own.compute)
-    take = f"--dtype {near[0]}" if near[0] == near[1] else f"--weights {near[0]} --compute {near[1]}"
+    """That an engine does not run a pair of formats on a chip, why, and the nearest pair that it runs."""
+    supported, product = pairs(engine, chip), compute.removesuffix("_block")
     if not chip.format(weights):
         why = f"{chip.title} neither multiplies nor stores {weights}"
+    elif not chip.format(product):
+        why = f"{chip.title} has no {product} matmul: it has none"
     elif chip.format(product) != "native":
-        stores = "stores it and multiplies something wider" if chip.format(product) else "has none"
-        why = f"{chip.title} has no {product} matmul: it {stores}"
+        why = f"{chip.title} has no {product} matmul: it stores it and multiplies something wider"
     else:
         why = f"{engine} has no kernels for {pair_word(weights, compute)} on {chip.title}"
-    listed = ", ".join(pair_word(*one) for one in here)
-    return f"{why}; {engine} serves there in {listed}: take {take}"
+    listed = ", ".join(pair_word(*pair) for pair in supported)
+    near_weights, near_compute = _nearest_pair(engine, chip, model, weights, compute)
+    if near_weights == near_compute:
+        flags = f"--dtype {near_weights}"
+    else:
+        flags = f"--weights {near_weights} --compute {near_compute}"
+    return f"{why}; {engine} serves there in {listed}: take {flags}"
+
+
+def _nearest_pair(engine: str, chip: Chip, model: Transformer, weights: str, compute: str) -> tuple[str, str]:
+    """The supported pair of formats nearest to one that is not: the same weights, or as many bits, or the
+    checkpoint's own formats."""
+    supported = pairs(engine, chip)
+
+    def distance(pair: tuple[str, str]) -> tuple[bool, bool, int]:
+        return pair[0] != weights, pair[1] != compute, abs(bits(pair[0]) - bits(weights))
+
+    nearest = min(supported, key=distance)  # the first of equals, which is the usual one
+    has_same_bits = any(bits(stored) == bits(weights) for stored, _ in supported)
+    if nearest[0] != weights and not has_same_bits:
+        native = own_formats(engine, chip, model)
+        if native is not None:
+            return native.weights, native.compute
+    return nearest
 
 
 def context_refusal(model: Transformer, prompt: int, output: int) -> str:
-    """That a model was not made for so many tokens, and the prompt that it takes."""
+    """That a request is longer than the model's context, and the prompt that would fit; empty if it fits."""
     if model.context is None or prompt + output <= model.context:
         return ""
-    fits = f": --prompt {model.context - output}" if output < model.context else ""
-    long = presets_that_take(prompt + output)
-    others = f", or a model that takes them ({', '.join(long[:4])}{', …' * (len(long) > 4)})" if long else ""
-    return (
+    text = (
         f"{model.name} has a context of {model.context:,} tokens, and prompt and output are {prompt + output:,}; "
-        f"ask for at most {model.context:,} together{fits}{others}"
+        f"ask for at most {model.context:,} together"
     )
+    if output < model.context:
+        text += f": --prompt {model.context - output}"
+    if presets := presets_that_take(prompt + output):
+        listed = [*presets[:4], "…"] if len(presets) > 4 else presets
+        text += f", or a model that takes them ({', '.join(listed)})"
+    return text
 
 
 def shortened_prompt(text: str, prompt: int, output: int, context: int | None, name: str) -> tuple[int, str]:
-    """The tokens of a prompt that was written as all of a model's context, without those of its output, and a note.
+    """A prompt that was written as all of a model's context, shortened by the output, and a note about it.
 
-    People mean the model's longest request by 128k, and a request is prompt and output together.
+    With 128k people mean the model's longest request, and a request is prompt and output together.
 
     >>> shortened_prompt("128k", 131072, 1024, 131072, "llama3.1-8b")[0]
     130048
@@ -214,8 +253,8 @@ def shortened_prompt(text: str, prompt: int, output: int, context: int | None, n
 
 
 def width_refusal(row: EngineLegality, chip: Chip, sizes: Divisible, plan: ServingPlan, role: str = BOTH) -> str:
-    """Why a plan's widths are not legal, or the engine's release does not run it, with the nearest that is."""
-    why = next(_wrong_widths(row, chip, sizes, plan), "")
+    """Why a plan's degrees are not legal, or why the engine's release does not run it, with the nearest legal plan."""
+    why = next(_broken_rules(row, chip, sizes, plan), "")
     if not why:
         broken = restriction(row.name, chip, sizes.latent, plan, role)
         if not broken.why:
@@ -223,31 +262,34 @@ def width_refusal(row: EngineLegality, chip: Chip, sizes: Divisible, plan: Servi
         if broken.take:
             return f"{broken.why}; take {broken.take}"
         why = broken.why
-    near = _neighbour(row, chip, sizes, plan, role)
-    plain = f"--engine {server_of(row.name)}" if row.wide else ""
-    take = ", or ".join(one for one in (near, plain) if one)
+    alternatives = [_nearest_legal(row, chip, sizes, plan, role)]
+    if row.wide:
+        alternatives.append(f"--engine {server_of(row.name)}")
+    take = ", or ".join(filter(None, alternatives))
     return f"{why}; take {take}" if take else why
 
 
 def legal_widths(
     row: EngineLegality, chip: Chip, sizes: Divisible, plan: ServingPlan, roles: tuple[str, ...] = (BOTH,)
 ) -> bool:
-    """Whether a plan's widths are legal, and it runs in one of the roles: what a search asks of every split."""
-    if next(_wrong_widths(row, chip, sizes, plan), ""):
+    """Whether a plan's degrees are legal and it runs in one of the roles; for plans that a search comes up with."""
+    if next(_broken_rules(row, chip, sizes, plan), ""):
         return False
     return any(not restriction(row.name, chip, sizes.latent, plan, role, unasked=True).why for role in roles)
 
 
-def _wrong_widths(row: EngineLegality, chip: Chip, sizes: Divisible, plan: ServingPlan) -> Iterator[str]:
+def _broken_rules(row: EngineLegality, chip: Chip, sizes: Divisible, plan: ServingPlan) -> Iterator[str]:
     """Each rule that a plan breaks, in the order in which engines check them."""
     yield from _wrong_axes(row, sizes, plan)
+    degree = f"tensor={plan.tensor}"
     plan, tensor = _over_devices(plan, chip), plan.tensor
-    cores = f" ({plan.tensor} devices)" if plan.tensor != tensor else ""
+    if plan.tensor != tensor:
+        degree += f" ({plan.tensor} devices)"
     if sizes.heads % plan.tensor:
-        yield f"{sizes.name} has {sizes.heads} heads, which tensor={tensor}{cores} does not divide"
+        yield f"{sizes.name} has {sizes.heads} heads, which {degree} does not divide"
     for heads in sizes.kv_heads:
+        # ranks share KV heads evenly, or have whole ones
         if plan.tensor % heads and heads % plan.tensor:
-            degree = f"tensor={tensor}{cores}"
             yield f"{sizes.name} has {heads} KV heads, which {degree} neither divides nor is a multiple of"
     if sizes.experts:
         yield from _wrong_experts(row, sizes, plan)
@@ -260,36 +302,41 @@ def _wrong_widths(row: EngineLegality, chip: Chip, sizes: Divisible, plan: Servi
 
 
 def _over_devices(plan: ServingPlan, chip: Chip) -> ServingPlan:
-    """A plan as its devices see it: where a chip is several of them (TPU7x), `tensor` goes on between them. One chip
-    alone may have a copy on each."""
+    """A plan in devices instead of chips: a TPU7x chip is two devices, and `tensor` is split on between them.
+
+    A single chip may have a copy of the model on each device.
+    """
     if chip.devices == 1 or plan.tensor == 1:
         return plan
-    dealt = plan.expert == plan.data * plan.tensor
-    return replace(plan, tensor=plan.tensor * chip.devices, expert=plan.expert * (chip.devices if dealt else 1))
+    expert = plan.expert
+    if expert == plan.data * plan.tensor:  # dealt out over all ranks
+        expert *= chip.devices
+    return replace(plan, tensor=plan.tensor * chip.devices, expert=expert)
 
 
-def _because(row: EngineLegality, word: str) -> str:
-    return f" ({row.because[word]})" if word in row.because else ""
+def _because(row: EngineLegality, axis: str) -> str:
+    """The engine's reason for not supporting an axis, in parentheses."""
+    return f" ({row.because[axis]})" if axis in row.because else ""
 
 
 def wide_refusal(engine: str, model: Transformer, chips: int = 0) -> str:
-    """That wide expert parallelism is nothing for a model without experts, nor for one chip."""
-    if not rules(engine).wide or (divisible(model).experts and chips != 1):
+    """That wide expert parallelism makes no sense for a model without experts or for one chip; empty if it does."""
+    experts = divisible(model).experts
+    if not rules(engine).wide or (experts and chips != 1):
         return ""
-    lacks = f"{model.name} has no experts" if not divisible(model).experts else "one chip has no others"
+    lacks = "one chip has no others" if experts else f"{model.name} has no experts"
     return f"{WIDE_WORDS.format(engine)}, and {lacks}; take --engine {server_of(engine)}"
 
 
 def exchange_note(engine: str, chip: Chip, plan: ServingPlan) -> str:
-    """That wide expert parallelism over several servers is run with another form of an engine; empty for other plans.
+    """A note that wide expert parallelism over several servers runs with another form of an engine.
 
     >>> from dragonscale.physics.hardware import load_chip
     >>> exchange_note("sglang", load_chip("h200"), ServingPlan(data=16, expert=16))[:70]
     'sglang gathers the tokens of all 16 ranks for the experts; wide expert'
     """
     form = rules(engine).wide_form
-    is_plain = bool(form) and not rules(engine).wide
-    if not is_plain or not plan.is_wide or plan.chips <= NODE or not pairs(form, chip):
+    if not form or rules(engine).wide or not plan.is_wide or plan.chips <= NODE or not pairs(form, chip):
         return ""
     return (
         f"{engine} gathers the tokens of all {plan.chips} ranks for the experts; wide expert parallelism over several "
@@ -301,6 +348,7 @@ WIDE_WORDS = "{} is data-parallel attention with experts over all ranks"
 
 
 def _wrong_axes(row: EngineLegality, sizes: Divisible, plan: ServingPlan) -> Iterator[str]:
+    """Axes that an engine does not have, or that a model has nothing to split for."""
     if row.wide and plan.data == 1:
         yield f"{WIDE_WORDS.format(row.name)}, and the plan has data=1"
     for axis in ("pipe", "data", "width", "context"):
@@ -321,11 +369,18 @@ def _wrong_axes(row: EngineLegality, sizes: Divisible, plan: ServingPlan) -> Ite
 
 
 def _wrong_experts(row: EngineLegality, sizes: Divisible, plan: ServingPlan) -> Iterator[str]:
+    """Ways to deal experts out that an engine does not run, or that do not divide a model's experts."""
     world, ways = plan.data * plan.tensor, plan.expert
-    dealt = {world} if row.wide else {1, world} if row.expert == "world" else {ways}
-    if world % ways or ways not in dealt:
-        allowed = " or ".join(map(str, sorted(dealt))) if row.expert == "world" else f"a divisor of {world}"
+    legal, allowed = world % ways == 0, f"a divisor of {world}"
+    if row.expert == "world":
+        # over none of the ranks or over all
+        choices = {world} if row.wide else {1, world}
+        legal, allowed = ways in choices, " or ".join(map(str, sorted(choices)))
+    elif row.wide:
+        legal = ways == world
+    if not legal:
         yield f"with tensor={plan.tensor} and data={plan.data} expert is {allowed}, not {ways}{_because(row, 'expert')}"
+    # redundant experts: copies fill the ranks up
     if ways > sizes.experts and not (row.redundant and ways <= 2 * sizes.experts):
         yield f"{sizes.name} has {sizes.experts} experts, fewer than expert={ways}"
     elif sizes.experts % ways and not (row.uneven or row.redundant):
@@ -333,7 +388,7 @@ def _wrong_experts(row: EngineLegality, sizes: Divisible, plan: ServingPlan) -> 
 
 
 def _wrong_blocks(block: int, sizes: Divisible, plan: ServingPlan) -> Iterator[str]:
-    """Scales of blocks: what a rank has of a dim is a whole number of them, unless ranks have whole experts."""
+    """Block-scaled weights: each rank's shard of a dim must be whole blocks, unless ranks have whole experts."""
     slices = max(plan.data * plan.tensor // plan.expert, 1)
     for what, dims, ways in (("experts'", sizes.expert_hidden, slices), ("", sizes.hidden, plan.tensor)):
         for size in dims:
@@ -344,14 +399,18 @@ def _wrong_blocks(block: int, sizes: Divisible, plan: ServingPlan) -> Iterator[s
                     f"leaves {size / ways:g}"
                 )
     for queries, keys, head in sizes.projected:
-        each = max(keys // plan.tensor, 1) * head
-        if plan.tensor > 1 and (queries * head // plan.tensor % block or each % block):
-            yield f"scales of blocks need multiples of {block}, and tensor={plan.tensor} leaves {each} columns of keys"
+        key_columns = max(keys // plan.tensor, 1) * head
+        query_columns = queries * head // plan.tensor
+        if plan.tensor > 1 and (query_columns % block or key_columns % block):
+            yield (
+                f"scales of blocks need multiples of {block}, and tensor={plan.tensor} leaves {key_columns} columns of "
+                "keys"
+            )
 
 
 def _wrong_groups(group: int, sizes: Divisible, plan: ServingPlan) -> Iterator[str]:
-    """Scales of groups of inputs: of the layers whose inputs are split (down and output projections) each rank has
-    whole groups. Experts' kernels take smaller groups where they do not divide."""
+    """Group-scaled weights: in layers whose inputs are split (down and output projections) each rank must have whole
+    groups of inputs. Experts' kernels take smaller groups if these do not divide."""
     if plan.tensor == 1:
         return
     for hidden in sizes.hidden:
@@ -376,40 +435,47 @@ def _wrong_marlin(sizes: Divisible, plan: ServingPlan) -> Iterator[str]:
     dims = [(size, slices) for size in sizes.expert_hidden]
     dims += [(sizes.stored(size, plan.weights), plan.tensor) for size in sizes.hidden]
     for size, ways in dims:
-        each = size / ways
-        twice = 2 * MARLIN
-        if each % MARLIN or (each % twice and sizes.d_model % twice):
+        shard = size / ways
+        if shard % MARLIN or (shard % (2 * MARLIN) and sizes.d_model % (2 * MARLIN)):
             yield (
                 f"int4 kernels (Marlin) need multiples of {MARLIN}, and a hidden dim of {size} over {ways} ranks "
-                f"leaves {each:g}"
+                f"leaves {shard:g}"
             )
 
 
-def _neighbour(row: EngineLegality, chip: Chip, sizes: Divisible, plan: ServingPlan, role: str) -> str:
-    """The nearest legal plan, in the settings that change: other ways for experts, then fewer ways of each axis."""
-
-    def legal(**changes: object) -> bool:
+def _nearest_legal(row: EngineLegality, chip: Chip, sizes: Divisible, plan: ServingPlan, role: str) -> str:
+    """The settings that make a plan legal: other ways for experts first, then fewer ways of each axis."""
+    for changes in _alternatives(row, sizes, plan):
         changed = replace(plan, **changes)  # pyright: ignore[reportArgumentType]
-        return legal_widths(row, chip, sizes, changed, (role,))
+        if legal_widths(row, chip, sizes, changed, (role,)):
+            return ",".join(f"{name}={value}" for name, value in changes.items() if value != getattr(plan, name))
+    return ""
 
+
+def _alternatives(row: EngineLegality, sizes: Divisible, plan: ServingPlan) -> Iterator[dict[str, object]]:
+    """Changes to a plan that may make it legal, the smallest first."""
     world = plan.data * plan.tensor
-    one_off: dict[str, object] = {axis: 1 for axis in ("pipe", "width", "context") if not getattr(row, axis)}
+    # what any legal plan must change
+    required: dict[str, object] = {axis: 1 for axis in ("pipe", "width", "context") if not getattr(row, axis)}
     if plan.spread not in row.spread:
-        one_off["spread"] = row.spread[0]
+        required["spread"] = row.spread[0]
     if plan.data > 1 and (not sizes.experts or not row.data):
-        one_off |= {"data": 1, "expert": min(plan.expert, plan.tensor)}
+        required |= {"data": 1, "expert": min(plan.expert, plan.tensor)}
     if row.latent_data and sizes.latent and plan.data == 1:
-        one_off |= {"data": plan.tensor, "tensor": 1, "expert": world if sizes.experts else 1}
+        required |= {"data": plan.tensor, "tensor": 1, "expert": world if sizes.experts else 1}
     if row.wide and plan.data == 1:
-        one_off |= {"data": world * plan.pipe, "tensor": 1, "expert": world * plan.pipe}
-    tries: list[dict[str, object]] = [one_off] if one_off else []
-    divisors = (ways for ways in range(1, world + 1) if world % ways == 0)
-    dealt = sorted(divisors, key=lambda ways: abs(math.log(ways / plan.expert)))
-    tries += [one_off | {"expert": ways} for ways in dealt if sizes.experts and ways != plan.expert]
-    for tensor in (size for size in range(plan.tensor - 1, 0, -1) if plan.tensor % size == 0):
-        ways = [1, plan.data * tensor] if sizes.experts else [1]
-        tries += [one_off | {"tensor": tensor, "expert": dealt_to} for dealt_to in ways]
-    fewer = range(plan.data - 1, 0, -1) if sizes.experts and row.data else ()
-    tries += [one_off | {"data": data, "expert": data * plan.tensor} for data in fewer]
-    found = next((one for one in tries if legal(**one)), {})
-    return ",".join(f"{name}={value}" for name, value in found.items() if value != getattr(plan, name))
+        required |= {"data": world * plan.pipe, "tensor": 1, "expert": world * plan.pipe}
+    if required:
+        yield required
+    if sizes.experts:
+        divisors = [ways for ways in range(1, world + 1) if world % ways == 0 and ways != plan.expert]
+        for ways in sorted(divisors, key=lambda ways: abs(math.log(ways / plan.expert))):
+            yield required | {"expert": ways}
+    for tensor in range(plan.tensor - 1, 0, -1):
+        if plan.tensor % tensor == 0:
+            yield required | {"tensor": tensor, "expert": 1}
+            if sizes.experts:
+                yield required | {"tensor": tensor, "expert": plan.data * tensor}
+    if sizes.experts and row.data:
+        for data in range(plan.data - 1, 0, -1):
+            yield required | {"data": data, "expert": data * plan.tensor}

@@ -7,8 +7,7 @@ still far quicker than computing it unless prompts are short or the link is slow
 
 from dataclasses import dataclass
 
-import numpy
-
+from dragonscale.physics.numbers import first_number
 from dragonscale.serving.iteration.capacity import cache_per_chip, capacity
 from dragonscale.serving.iteration.deployment import Deployment
 from dragonscale.serving.iteration.phases import iteration_cost, prefill
@@ -38,9 +37,9 @@ def hit(deployment: Deployment, prompt: int, shared: int) -> Hit:
     """The prefill of a prompt of which `shared` tokens are cached."""
     shared = min(shared, prompt - 1)
     steps = (prefill(prompt), prefill(prompt - shared, 1, shared))
-    whole, rest = (float(numpy.ravel(iteration_cost(deployment, step).expected)[0]) for step in steps)
+    whole, rest = (first_number(iteration_cost(deployment, step).expected) for step in steps)
     link = deployment.chip.host_link
-    loading = float(numpy.ravel(cache_per_chip(deployment, float(shared)))[0]) / link
+    loading = first_number(cache_per_chip(deployment, float(shared))) / link
     return Hit(whole, rest, rest + loading)
 
 
@@ -62,6 +61,6 @@ def rooms(deployment: Deployment, prefix: int, batch: int, length: int, host_byt
     memory = capacity(deployment)
     # what a sequence does not share with others
     sequence_bytes = memory.sequence(memory.in_pages(float(length))) - prefix * memory.per_token
-    spare = float(numpy.ravel(memory.cache - batch * sequence_bytes)[0])
-    prefix_bytes = float(numpy.ravel(prefix * memory.per_token * memory.places)[0])
+    spare = first_number(memory.cache - batch * sequence_bytes)
+    prefix_bytes = first_number(prefix * memory.per_token * memory.places)
     return Rooms(max(spare, 0.0) / prefix_bytes, host_bytes / prefix_bytes)

@@ -23,7 +23,7 @@ import numpy
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.models.transformer import Transformer
-from dragonscale.physics.numbers import Number
+from dragonscale.physics.numbers import Number, first_number
 from dragonscale.plan.settings import shipped_table
 from dragonscale.serving.iteration.deployment import Deployment
 from dragonscale.serving.iteration.phases import decode, iteration_cost
@@ -193,7 +193,7 @@ def speculate(
     queries = numpy.array([0, *counts]) + 1.0  # the plain step first
     verify = numpy.broadcast_to(iteration_cost(deployment, decode(batch, keys, queries)).expected, queries.shape)
     plain, *verifying = verify.tolist()
-    draft_s = float(numpy.ravel(drafting_seconds(deployment, draft, batch, keys, verify[0]))[0])
+    draft_s = first_number(drafting_seconds(deployment, draft, batch, keys, verify[0]))
     loops: list[Speculated] = []
     for count, verify_s in zip(counts, verifying, strict=True):
         tokens = float(tokens_per_loop(draft.acceptance, count))

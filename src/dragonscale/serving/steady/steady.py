@@ -76,6 +76,7 @@ def steady_state(
     """
     requests = 1 / (added + (output - 1) * decode / batch)
     busy = added * requests
+    # M/D/1 (Pollaczek-Khinchine with constant service times)
     waiting = minimum(busy * added / (2 * maximum(1 - busy, 1e-3)), batch * added)  # no more wait than there are
     met = (batch - 1) * where(output > 1, 1, 0)
     return Steady(batch, decode, prefill, added, output, waiting, front, decode / 2, met, requests)
@@ -151,36 +152,36 @@ def closed_loop(loop: SteadyLoop, halvings: tuple[int, ...] = HALVINGS, guess: B
     least = front + numpy.minimum(prompt.by_count(1.0), prompt.alone) + steps * numpy.minimum(single, full)
     longest = numpy.maximum(prompt.by_count(1.0), prompt.alone) + (2 + habits.look) * full
     high, low = batch / least, batch / (front + (batch + 2) * longest * 1.5 + steps * full)
-    found = guess or Balance(_NONE, batch, 0.0 * batch, batch - 1)
+    balance = guess or Balance(_NONE, batch, 0.0 * batch, batch - 1)
     rate = numpy.sqrt(low * high)
     for count in halvings:
         for _ in range(count):
-            found = _at_rate(rate, loop, found)
-            slow = found.state.latency * rate > batch  # these requests would need more clients than there are
+            balance = _at_rate(rate, loop, balance)
+            slow = balance.state.latency * rate > batch  # these requests would need more clients than there are
             high, low = numpy.where(slow, rate, high), numpy.where(slow, low, rate)
             rate = numpy.sqrt(low * high)
         high, low = rate * 1.3, rate / 1.3
-    state = replace(found.state, requests=batch / found.state.latency)
+    state = replace(balance.state, requests=batch / balance.state.latency)
     # Where nobody decodes there is nothing for prompts to ride on: they wait for the time that others take.
-    most = numpy.where(loop.output == 1, 1 / prompt.full_s, state.requests)
-    requests = numpy.minimum(state.requests, most)
+    highest_rate = numpy.where(loop.output == 1, 1 / prompt.full_s, state.requests)
+    requests = numpy.minimum(state.requests, highest_rate)
     state = replace(state, requests=requests, waiting=state.waiting + batch / requests - batch / state.requests)
-    found = replace(found, state=state)
-    return _full(loop, found) if habits.beside else found
+    balance = replace(balance, state=state)
+    return _full(loop, balance) if habits.beside else balance
 
 
-def _full(loop: SteadyLoop, found: Balance) -> Balance:
+def _full(loop: SteadyLoop, balance: Balance) -> Balance:
     """Where there is always a prompt to prefill beside those who decode: every iteration has as much of prompts as it
     has room for, and the rest of the clients wait."""
-    prompt, state, each, steps = loop.prompt, found.state, loop.prompt.full_s, loop.output - 1.0
+    prompt, state, each, steps = loop.prompt, balance.state, loop.prompt.full_s, loop.output - 1.0
     iteration = each / prompt.budgets
     prefill = prompt.by_count(prompt.together)
     queue = loop.batch * each - loop.front - prefill - steps * iteration
     full = queue > prefill / 2
     met = steps * (iteration - state.decode) / numpy.maximum(state.added, 1e-12)
     rows = (("prefill", prefill), ("waiting", queue), ("under_way", 0.0), ("met", met), ("requests", 1 / each))
-    made = replace(state, **{name: numpy.where(full, value, getattr(state, name)) for name, value in rows})
-    return replace(found, state=made, decoding=numpy.where(full, steps / prompt.budgets, found.decoding))
+    full_state = replace(state, **{name: numpy.where(full, value, getattr(state, name)) for name, value in rows})
+    return replace(balance, state=full_state, decoding=numpy.where(full, steps / prompt.budgets, balance.decoding))
 
 
 def _at_rate(rate: Any, loop: SteadyLoop, last: Balance) -> Balance:
@@ -190,27 +191,27 @@ def _at_rate(rate: Any, loop: SteadyLoop, last: Balance) -> Balance:
     steps, others = loop.output - 1.0, rate * (batch - 1) / batch
     # to an iteration: new ones, and those of the iterations before with chunks left
     coming = last.coming * prompt.chunks
-    step, beside = decode(last.decoding), 1.0 if habits.beside else 0.0
+    step, mixed = decode(last.decoding), 1.0 if habits.beside else 0.0
     crowd = numpy.minimum(numpy.maximum(coming, 1e-9), prompt.together)
     mean = numpy.minimum(crowd / -numpy.expm1(-crowd), prompt.together)  # prompts of an iteration that has any
-    own = numpy.minimum(coming, prompt.together - 1)  # and beside a prompt that is there
-    whole = prompt.by_count(1 + own)
-    added = numpy.maximum(prompt.by_count(mean) - beside * prompt.plain, 0.0) / mean
+    companions = numpy.minimum(coming, prompt.together - 1)  # and beside a prompt that is there
+    whole = prompt.by_count(1 + companions)
+    added = numpy.maximum(prompt.by_count(mean) - mixed * prompt.plain, 0.0) / mean
     absent = decode(numpy.maximum(last.decoding - 1, 1.0))  # a step of the others
     ending = last.apart / numpy.maximum(steps * absent, 1e-12)  # requests per second while nobody is prefilled
     wait = _waiting(loop, others, ending, absent, whole, added, mean)
     # decoding: the prompts of all others come between its steps, but for those before it or with it in the queue
-    each = where(prompt.chunks > 1, added + beside * prompt.budgets * step, whole / mean)  # of a queue without gaps
-    before = (wait.front_work + wait.queue + wait.found * wait.under_way) / each + own
+    each = where(prompt.chunks > 1, added + mixed * prompt.budgets * step, whole / mean)  # of a queue without gaps
+    before = (wait.front_work + wait.queue + wait.finds_busy * wait.under_way) / each + companions
     met = numpy.maximum(batch - 1 - before, 0.0)
     spent = steps * step + met * added
-    apart = steps / numpy.maximum(steps + numpy.maximum(wait.window - wait.front_work, 0.0) / step, 1e-9)
-    part = _within(spent * rate / batch, 0.0, 1.0) if habits.beside else apart
+    decoding_share = steps / numpy.maximum(steps + numpy.maximum(wait.window - wait.front_work, 0.0) / step, 1e-9)
+    part = _within(spent * rate / batch, 0.0, 1.0) if habits.beside else decoding_share
     nobody = (1 - _within(spent * rate / batch, 0.0, 1.0)) ** (batch - 1)
     prefill = nobody * prompt.alone + (1 - nobody) * whole - numpy.expm1(-wait.behind) * prompt.fills
     state = Steady(batch, step, prefill, added, loop.output, wait.queue, loop.front, wait.under_way, met, rate)
     decoding, coming = 1 + (batch - 1) * part, wait.coming
-    return Balance(state, (last.decoding + decoding) / 2, (last.coming + coming) / 2, (batch - 1) * apart)
+    return Balance(state, (last.decoding + decoding) / 2, (last.coming + coming) / 2, (batch - 1) * decoding_share)
 
 
 @dataclass(frozen=True)
@@ -221,7 +222,7 @@ class _Waiting:
 
     queue: Any
     under_way: Any
-    found: Any
+    finds_busy: Any
     window: Any
     front_work: Any
     coming: Any
@@ -235,14 +236,14 @@ def _waiting(loop: SteadyLoop, others: Any, ending: Any, step: Any, whole: Any, 
     and prompts that stop all decoding, nobody ever waits. Where several prompts share an iteration few wait for a
     second one (a bulk queue, after Sakasegawa's M/M/c)."""
     batch, prompt, front, habits = loop.batch, loop.prompt, loop.front, loop.habits
-    beside = 1.0 if habits.beside else 0.0
+    mixed = 1.0 if habits.beside else 0.0
     window = front + (0.5 + habits.look) * step
     # others in between join it, where they may
     within = whole if habits.random else numpy.minimum(whole, where(prompt.together > 1, front + 1e-9, window))
     mixing = within / whole  # 1: random arrivals, 0: only as decoding goes on
     random = mixing if habits.beside or habits.random else where(ending > 0, 0.0, 1.0)
-    load = _within(others * (added + beside * prompt.chunks / mean * step * mixing), 0.0, 0.99)
-    deep = _within(others * (added + beside * prompt.budgets * step), 0.0, 0.99)
+    load = _within(others * (added + mixed * prompt.chunks / mean * step * mixing), 0.0, 0.99)
+    deep = _within(others * (added + mixed * prompt.budgets * step), 0.0, 0.99)
     at_once = numpy.maximum(ending * step, 1e-9)
     at_once = (1 - random) * (at_once / -numpy.expm1(-at_once) - 1)  # others that end with the same step
     at_once = where(prompt.together > 1, 0.0, at_once)  # these join it, where they may
@@ -254,30 +255,30 @@ def _waiting(loop: SteadyLoop, others: Any, ending: Any, step: Any, whole: Any, 
     behind = (random * others / (1 - deep) + (1 - random) * ending) * within + at_once
     behind = behind * deep ** (numpy.sqrt(2 * (prompt.together + 1)) - 2) / prompt.together
     behind = behind * numpy.maximum(batch - 2, 0.0) / numpy.maximum(batch - 1, 1.0)  # of finitely many
-    found = ended / (1 + ended)
-    first = found * (whole * (1 + behind / 2) - within * (1 + turns) / 2)
+    finds_busy = ended / (1 + ended)
+    first = finds_busy * (whole * (1 + behind / 2) - within * (1 + turns) / 2)
     pace = step / (1 - _within(others * added, 0.0, 0.99))
-    later = _within(beside * others * pace * prompt.budgets * (1 - mixing), 0.0, 0.99)
-    each = where(prompt.chunks > 1, added + beside * prompt.budgets * step, whole)
+    later = _within(mixed * others * pace * prompt.budgets * (1 - mixing), 0.0, 0.99)
+    each = where(prompt.chunks > 1, added + mixed * prompt.budgets * step, whole)
     started = each * (1 + 3 * behind + behind**2) / (2 * (1 + behind))
     queue = (1 - later) * first + later * (started + later * each / (2 * (1 - later)))
-    seen = (1 - load) * step + load * whole / prompt.chunks
-    during = step if habits.beside else numpy.maximum(step, (1 - found) * step + found * within / 2)
-    coming = random * others * seen + (1 - random) * ending * during
+    seen_iteration = (1 - load) * step + load * whole / prompt.chunks
+    during = step if habits.beside else numpy.maximum(step, (1 - finds_busy) * step + finds_busy * within / 2)
+    coming = random * others * seen_iteration + (1 - random) * ending * during
     # the iteration under way, and those after it that are settled already
     idle = numpy.minimum(front * others / numpy.maximum(batch - 1, 1), 1.0) ** (batch - 1)
     steady = 0.0 if habits.random else numpy.exp(-numpy.minimum(ending * front, 50.0))
     rest = steady * _phase(front / step, habits.growth) + (1 - steady) * 0.5
     mean_s = 1 / (load * prompt.chunks / whole + (1 - load) / step)  # of an iteration
     # has prompts of others that are not waited for
-    some = where(prompt.together > 1, -numpy.expm1(-others * mean_s), 0.0)
-    settled = habits.look * ((1 - some) * step + some * whole)
+    has_prompts = where(prompt.together > 1, -numpy.expm1(-others * mean_s), 0.0)
+    settled = habits.look * ((1 - has_prompts) * step + has_prompts * whole)
     alone = where(prompt.together > 1, 1.0, 1 / prompt.chunks) / (1 + behind)
-    under_way = (1 - idle) * ((1 - found) * (rest * step + settled) + found * alone * settled)
-    may_join = where(prompt.together > 1, found, 0.0)
+    under_way = (1 - idle) * ((1 - finds_busy) * (rest * step + settled) + finds_busy * alone * settled)
+    may_join = where(prompt.together > 1, finds_busy, 0.0)
     # of those behind it, the ones that were there before the iteration that its last chunk was settled in
     early = where(prompt.chunks > 1.5 + habits.look, behind, numpy.minimum(ending * (0.5 + habits.look) * step, behind))
-    return _Waiting(queue, under_way, may_join, window, found * (window - within / 2), coming, early)
+    return _Waiting(queue, under_way, may_join, window, finds_busy * (window - within / 2), coming, early)
 
 
 def _within(value: Any, low: float, high: float) -> Any:

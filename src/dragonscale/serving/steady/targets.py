@@ -37,7 +37,8 @@ class LatencyTarget(NamedTuple):
         >>> LatencyTarget(0.5).text, LatencyTarget(1.0, "p95").text
         ('500ms', '1s at p95')
         """
-        return render(self.seconds, "s") + (f" {self.at}" if self.share else "")
+        text = render(self.seconds, "s")
+        return f"{text} {self.at}" if self.share else text
 
 
 def read_target(text: str, flag: str, usual: str = MEAN) -> LatencyTarget | None:

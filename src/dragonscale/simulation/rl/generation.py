@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy
 
+from dragonscale.physics.numbers import first_number
 from dragonscale.serving.iteration.capacity import capacity
 from dragonscale.serving.iteration.deployment import Deployment
 from dragonscale.serving.iteration.iteration import decode, prefill
@@ -57,9 +58,9 @@ def room_for(deployment: Deployment, prompt: float, lengths: numpy.ndarray) -> i
         start = starts(lengths, room)
         _, batch, keys = _segments(start, start + lengths, float((start + lengths).max()))
         fullest = float((batch * found.sequence(prompt + keys)).max())
-        if fullest <= float(numpy.ravel(found.cache)[0]) or room == 1:
+        if fullest <= first_number(found.cache) or room == 1:
             break
-        room = max(int(room * min(float(numpy.ravel(found.cache)[0]) / fullest, 0.98)), 1)
+        room = max(int(room * min(first_number(found.cache) / fullest, 0.98)), 1)
     return room
 
 
@@ -101,10 +102,10 @@ def generate(
         first += _prefill(deployment, round(held.mean()), float(len(held))) if len(held) else 0.0
     found = capacity(deployment)
     most = int(min(room, len(own)))
-    held = float(numpy.ravel(found.held(most, prompt + float(keys.max())))[0])
+    held = first_number(found.held(most, prompt + float(keys.max())))
     decoding = float(taken.sum()) * share
     mean = float((batch * taken).sum() / taken.sum())
-    held = min(held, float(numpy.ravel(found.usable)[0]))
+    held = min(held, first_number(found.usable))
     return Rollout(first + decoding, first, tail * share, most, mean, held, float(own.mean()) * needed)
 
 
@@ -141,4 +142,4 @@ def _prefill(deployment: Deployment, prompt: int, prompts: float) -> float:
     """Seconds for so many prompts, as many in an iteration as its budget of tokens takes."""
     together = min(max(deployment.engine.scheduling.max_tokens // prompt, 1), math.ceil(prompts))
     cost = iteration_cost(deployment, prefill(prompt, together)).expected
-    return float(numpy.ravel(cost)[0]) * prompts / together
+    return first_number(cost) * prompts / together

@@ -9,7 +9,7 @@ from dragonscale.training.cost.evaluation import Job, Verdict, first, judge_one,
 from dragonscale.training.cost.step_bound import StepBound, step_bound
 from dragonscale.training.plan.plan import Plan
 from dragonscale.training.plan.tuning import unplanned_run
-from dragonscale.training.search.bands import Band, job_band
+from dragonscale.training.search.error_bands import Band, job_band
 from dragonscale.training.search.headroom import leaves_room
 from dragonscale.training.search.legal import illegal, unrunnable
 from dragonscale.training.search.production_runs import InProduction, in_production

@@ -10,7 +10,7 @@ from dragonscale.training.cost.evaluation import Job, judge_one
 from dragonscale.training.plan.plan import Plan, short_plan
 from dragonscale.training.plan.simplicity import SHORT, points
 from dragonscale.training.search.allowed_space import offered, refusals
-from dragonscale.training.search.bands import job_error
+from dragonscale.training.search.error_bands import job_error
 from dragonscale.training.search.run_kinds import needed_gains
 from dragonscale.training.search.search import Candidate, Found, Progress
 from dragonscale.training.search.space import Space

@@ -295,10 +295,10 @@ def judge_setting(
     """The ledger of plans whose mesh is laid on wires; without a timer, their bounds alone."""
     mesh = wires.mesh
     microbatches = setting.batch / (mesh.size("data", "fsdp", "expert") * degrees["microbatch"])
-    costs = costs or section_costs(setting, degrees, wires)
+    costs = costs or section_costs(setting, degrees, wires)  # a single plan brings cached ones
     memory = costs.memory
 
-    # At datasheet rates.
+    # At datasheet rates: the bound of every kernel and move.
     bounds = sums_by_section(setting, costs.lines, "bound_s")
     passes = mixed_passes(
         setting, layers, degrees, lambda single: bound_passes(bounds, single.plan, single.tuning.passes)
@@ -306,7 +306,7 @@ def judge_setting(
     bound_parts = StepParts(bounds, memory, layers, microbatches, *passes)
     bound = step_time(setting, degrees, bound_parts, wires, bound=True)
 
-    # Expected.
+    # Expected: through efficiency profiles, with what the stack overlaps.
     parts, time = replace(bound_parts, forward={}, backward={}), None
     if setting.timer is not None:
         sums = sums_by_section(setting, costs.lines, "expected_s")

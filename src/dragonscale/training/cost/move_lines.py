@@ -68,7 +68,9 @@ def _sized(move: Move, placed: PlacedSection) -> _SizedMove:
     if exchange and not ulysses and setting.stack.experts.dedup:
         picks = reading.section.dims.get("x", 1)  # experts that a token chooses
         volume = volume * sent_once(picks, placed.wires.group(step.axes))
-    sent = wire_bytes(step.kind, volume, mesh.size(*step.axes)) if setting.detail else 0.0
+    sent: Number = 0.0
+    if setting.detail:
+        sent = wire_bytes(step.kind, volume, mesh.size(*step.axes))
     return _SizedMove(move, volume, sent)
 
 

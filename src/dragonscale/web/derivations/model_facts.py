@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
-from dragonscale.commands.models import RULE, overtaken_at
 from dragonscale.errors import unknown
 from dragonscale.models import load_model
+from dragonscale.models.over_length import RULE, overtaken_at
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import dtype_bytes
 from dragonscale.web.amounts import amount

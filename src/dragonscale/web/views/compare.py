@@ -12,7 +12,7 @@ from typing import Any
 from dragonscale.commands.charts.roles import memory_parts, time_parts
 from dragonscale.commands.compare.ask_compare import compared
 from dragonscale.commands.compare.compare_records import CompareReport, Figure, Side
-from dragonscale.commands.compare.sides import DOLLARS, SAME, STEP, TOKENS, seconds_of
+from dragonscale.commands.compare.sides import DOLLARS, STEP, TIE_TOLERANCE, TOKENS, seconds_of
 from dragonscale.errors import InputError, unknown
 from dragonscale.physics.hardware import Chip, Slice, load_chip, parse_slice
 from dragonscale.physics.units import render
@@ -99,7 +99,7 @@ def _mark(first: Figure | None, own: Figure | None, times: float) -> dict[str, s
     if first is None or own is None or not first.value or own.value is None or first.name == "batch":
         return _NONE
     change = own.value * times / first.value - 1
-    if abs(change) < SAME:
+    if abs(change) < TIE_TOLERANCE:
         return {"mark": "same", "text": "the same"}
     mark = "better" if (change < 0) == (first.name in LESS) else "worse"
     words = f"{change:+.0%} {mark}" if abs(change) < 1 else f"{change + 1:.2g}x, {mark}"

@@ -13,13 +13,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from dragonscale.commands import models as reports
-from dragonscale.commands.models import RECOMPUTED, RULE, ModelReport
+from dragonscale.commands.models import RECOMPUTED, ModelReport
 from dragonscale.errors import InputError
-from dragonscale.models import count_parameters, load_model
+from dragonscale.models import count_parameters, load_model, over_length
 from dragonscale.models.catalogue import is_preset, preset_lines
 from dragonscale.models.huggingface import load_config
 from dragonscale.models.huggingface.fields import is_inert
 from dragonscale.models.names import safe_name
+from dragonscale.models.over_length import RULE
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import dtype_bytes
 from dragonscale.physics.units import render
@@ -112,7 +113,7 @@ def _parts(parts: dict[str, Any], total: float, unit: str, why: str) -> Card:
 
 
 def _lengths(model: Transformer, causal: bool) -> tuple[list[float], float | None]:
-    meet = reports.overtaken_at(model, causal)
+    meet = over_length.overtaken_at(model, causal)
     longest = max(model.context or 0, 1 << 17, 2 * RULE * model.d_model, min(4 * (meet or 0), 1 << 24))
     return [2.0**7 * (longest / 2.0**7) ** (place / 72) for place in range(73)], meet
 
@@ -140,8 +141,8 @@ _TOKENS = log_axis("tokens of a sequence", "count")
 
 def _cache_chart(model: Transformer, report: ModelReport, lengths: list[float]) -> Card:
     """The cache of a sequence beside the model's weights."""
-    kv = reports.cache_over(model, lengths, report.kv_dtype)
-    reserved = reports.cache_over(model, lengths, report.kv_dtype, hybrid=False)
+    kv = over_length.cache_over(model, lengths, report.kv_dtype)
+    reserved = over_length.cache_over(model, lengths, report.kv_dtype, hybrid=False)
     held = report.parameters * dtype_bytes("bf16")
     series = [line(f"cache in {report.kv_dtype}", "cache", pairs(lengths, kv))]
     if reserved != kv:
@@ -160,7 +161,7 @@ def _cache_chart(model: Transformer, report: ModelReport, lengths: list[float]) 
 
 def _flops_chart(model: Transformer, causal: bool, lengths: list[float], meet: float | None) -> Card:
     """The forward FLOPs of a token: attention's dot products beside the matmuls."""
-    parts = reports.flops_over(model, lengths, causal)
+    parts = over_length.flops_over(model, lengths, causal)
     scores = parts.pop("scores", [0.0] * len(lengths))
     wide = [parts[name] for name in parts if name in ("mlp", "moe", "experts", "shared", "router")]
     mlp = [sum(one) for one in zip(*wide, strict=True)]

@@ -15,10 +15,11 @@ from dragonscale.commands.serve.config import bills_of, deployment_of
 from dragonscale.commands.serve.serve_records import ConfigReport, ServeReport
 from dragonscale.physics.hardware import Chip
 from dragonscale.physics.kernels.dtypes import FORMATS
+from dragonscale.physics.numbers import first_number
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger, LedgerLine
 from dragonscale.plan.timeline import TimelinePass, timeline
-from dragonscale.serving.advice.bills import MemoryUse, held_bill, scalar
+from dragonscale.serving.advice.bills import MemoryUse, held_bill
 from dragonscale.serving.engine.formats import part_format
 from dragonscale.serving.engine.plan import ServingPlan
 from dragonscale.serving.iteration.iteration import ServingLine
@@ -221,7 +222,7 @@ def _points(ledger: Ledger, phase: str, batch: int) -> Iterable[Card]:
 
 def _measures(line: LedgerLine) -> tuple[float, float, float, float, float]:
     own = line if isinstance(line, ServingLine) else None
-    bounds = (scalar(own.total("compute_s")), scalar(own.total("memory_s"))) if own else (0.0, 0.0)
+    bounds = (first_number(own.total("compute_s")), first_number(own.total("memory_s"))) if own else (0.0, 0.0)
     return float(line.total("flops")), float(line.total("hbm_bytes")), float(line.total("expected_s")), *bounds
 
 

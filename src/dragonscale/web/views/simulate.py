@@ -33,7 +33,7 @@ _FLEET = ("running", "waiting", "pages", "busy", "replicas")
 def answer_panel(asked: PageRequest) -> Card:
     """Whether the fleet holds, the percentiles, what bounds it and what to change."""
     report: SimulateReport = asked.record
-    _, verdict, tone = verdict_fact(report)
+    verdict = verdict_fact(report)
     grows = report.load is not None and report.load.grows
     pools = " and ".join(f"{pool.replicas} x {pool.slice} ({pool.plan}, {pool.engine})" for pool in report.fleet)
     arrived, found = report.rates.arrived_per_s, report.capacity
@@ -43,8 +43,8 @@ def answer_panel(asked: PageRequest) -> Card:
         "feasible": bool(report.requests.finished),
         "meets": report.meets_slo,
         "holds": not grows and report.meets_slo is not False,
-        "sentence": f"{pools} under {rate} of {report.model}{_said(report, verdict)}.",
-        "tone": tone,
+        "sentence": f"{pools} under {rate} of {report.model}{_said(report, verdict.text)}.",
+        "tone": verdict.tone,
         "bound_by": report.bound_by,
         "advice": report.advice if report.bound_by != TRAFFIC else "",
         "requests": requests_text(report),

@@ -15,18 +15,19 @@ from dragonscale.commands.verify import verify_words as words
 from dragonscale.evidence.verify.records import VerifyLine, VerifyReport
 from dragonscale.files import write_file
 
+# Lines of a list; `--explain` shows all.
 MOST = 12
-"""Lines of a list; `--explain` shows all."""
 _TONES = {words.AGREES: "good", words.EXPLAINED: "good"}
 
 
-def verify_sheet(report: VerifyReport, detail: bool, drawn: bool = False) -> Sheet:
+def verify_blocks(report: VerifyReport, detail: bool, drawn: bool = False) -> Sheet:
     """The whole answer; `drawn`: with a bar beside each number."""
     request, lists = report.request, words.lists(report)
+    # shown with `--explain` only
     peak = lists.pop("the planned peak, by part")
     stack = words.stack_items(report)
     if not detail:
-        stack = [replace(one, about=one.about[:4]) for one in stack]
+        stack = [replace(item, about=item.about[:4]) for item in stack]
     heading = f"{report.stack} differs from the program compiled here"
     blocks: list[Block | None] = [
         Title(words.title(request), f"{words.work(request)}\n{words.effort(report)}"),
@@ -40,35 +41,44 @@ def verify_sheet(report: VerifyReport, detail: bool, drawn: bool = False) -> She
         _items(heading, stack, detail),
         Prose("\n".join(words.remarks(report))),
     ]
-    return Sheet(tuple(one for one in blocks if one is not None and one != Prose("")))
+    return Sheet(tuple(item for item in blocks if item is not None and item != Prose("")))
 
 
 def _verdict(report: VerifyReport) -> Facts:
     """What came of it, in a line or two."""
-    found = words.outcome(report)
+    outcome = words.outcome(report)
     trouble = words.sentence(report.trouble) if report.trouble else ""
     closing = words.closing(report)
-    return facts(("verdict", found, _TONES.get(found, "bad")), ("trouble", trouble), ("so", closing))
+    return facts(("verdict", outcome, _TONES.get(outcome, "bad")), ("trouble", trouble), ("so", closing))
 
 
 def _comparison(report: VerifyReport, drawn: bool) -> Grid | None:
     """One table: totals of a chip, then bytes by mesh axes with the kinds of collectives beneath."""
     rows: list[tuple[Any, ...]] = []
-    for before, numbers in (("", words.totals(report)), ("sent over ", words.axis_rows(report))):
-        for number in numbers:
+    for before, columns_of in (("", words.totals(report)), ("sent over ", words.axis_rows(report))):
+        for number in columns_of:
+            # with the kinds of collectives indented beneath
             for label, row in ((before + number.name, number), *(("  " + part.name, part) for part in number.below)):
-                bars = (row.planned_share, row.compiled_share) if drawn else ()
+                bars = ()
+                if drawn:
+                    bars = (row.planned_share, row.compiled_share)
                 rows.append((label, row.planned, row.compiled, row.ratio, row.verdict, *bars))
-    numbers = [Column(name, right=True) for name in ("planned", "compiled", "ratio")]
-    bars = [Column(name, bar=True) for name in ("planned", "compiled")] if drawn else []
-    return table(["on each chip", *numbers, "verdict", *bars], rows) if rows else None
+    columns_of = [Column(name, right=True) for name in ("planned", "compiled", "ratio")]
+    bars = []
+    if drawn:
+        bars = [Column(name, bar=True) for name in ("planned", "compiled")]
+    if rows:
+        return table(["on each chip", *columns_of, "verdict", *bars], rows)
+    return None
 
 
 def _reasons(report: VerifyReport) -> Facts | None:
     """Why numbers differ, where that is known."""
     rows = [*words.totals(report), *words.axis_rows(report)]
     reasons = [(row.name, words.sentence(row.why)) for row in rows if row.why]
-    return facts(*reasons) if reasons else None
+    if reasons:
+        return facts(*reasons)
+    return None
 
 
 def _items(heading: str, items: Sequence[words.Item], detail: bool) -> Grid | None:
@@ -77,20 +87,24 @@ def _items(heading: str, items: Sequence[words.Item], detail: bool) -> Grid | No
         return None
     shown = items if detail else items[:MOST]
     rows: list[tuple[str, str]] = []
-    for one in shown:
-        rows += [(one.amount, one.name), *(("", about) for about in one.about)]
-    foot = f"and {len(items) - len(shown)} more (--explain shows all)" if len(items) > len(shown) else ""
+    for item in shown:
+        rows += [(item.amount, item.name), *(("", detail_line) for detail_line in item.about)]
+    foot = ""
+    if len(items) > len(shown):
+        foot = f"and {len(items) - len(shown)} more (--explain shows all)"
     return table([Column("", right=True), Column("", wrap=True)], rows, heading, foot)
 
 
 def _overlap(report: VerifyReport, detail: bool) -> Grid | None:
     rows = [(*texts, "" if agrees else "differs") for *texts, agrees in words.overlap_rows(report.overlap)]
     columns = ["hidden or exposed", Column("what", keep=4), Column("sent", right=True), "planned", "compiled", ""]
-    return table(columns, rows if detail else rows[:MOST]) if rows else None
+    if rows:
+        return table(columns, rows if detail else rows[:MOST])
+    return None
 
 
+# How a report's page looks: one column that a phone can show, light or dark as the reader's device is.
 STYLE = "\n" + (resources.files("dragonscale.commands.verify") / "page.css").read_text(encoding="utf-8")
-"""How a report's page looks: one column that a phone can show, light or dark as the reader's device is."""
 
 
 def save_page(report: VerifyReport, path: str) -> str:
@@ -105,7 +119,7 @@ def page(report: VerifyReport) -> str:
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escape(words.title(report.request))}</title>\n<style>{STYLE}</style></head>\n"
-        f'<body><main class="scroll">\n{html_of(verify_sheet(report, detail=True, drawn=True))}\n'
+        f'<body><main class="scroll">\n{html_of(verify_blocks(report, detail=True, drawn=True))}\n'
         "<footer>Made by <code>dscale verify --html</code>; <code>--json</code> has the same numbers.</footer>\n"
         "</main></body></html>\n"
     )
@@ -115,10 +129,10 @@ def verify_chart(report: VerifyReport, kind: str) -> Chart:
     """Memory, FLOPs and bytes sent as pairs of bars; quantities differ in their units, so each pair is drawn against
     its own plan."""
     del kind  # there is one
-    known = [("arguments", report.arguments), ("peak memory", report.peak), ("host memory", report.host)]
-    known += [("matmul FLOPs", report.flops)]
-    known += [(f"sent over {words.over(one.axes)}", one.line) for one in report.axes]
-    rows = [bar for name, line in known if line is not None and line.planned for bar in _pair(name, line)]
+    lines = [("arguments", report.arguments), ("peak memory", report.peak), ("host memory", report.host)]
+    lines += [("matmul FLOPs", report.flops)]
+    lines += [(f"sent over {words.over(axis.axes)}", axis.line) for axis in report.axes]
+    rows = [bar for name, line in lines if line is not None and line.planned for bar in _pair(name, line)]
     if not rows:
         raise nothing_to_draw("nothing was compiled")
     ask = report.request
@@ -126,8 +140,8 @@ def verify_chart(report: VerifyReport, kind: str) -> Chart:
 
 
 def _pair(name: str, line: VerifyLine) -> list[Bar]:
-    said = f"{words.quantity(line.compiled, line.unit)}, {words.ratio_text(line.planned, line.compiled)}"
+    remark = f"{words.quantity(line.compiled, line.unit)}, {words.ratio_text(line.planned, line.compiled)}"
     return [
         Bar(name, 1.0, remark=words.quantity(line.planned, line.unit), group="planned"),
-        Bar(name, line.compiled / line.planned, remark=said, group="compiled"),
+        Bar(name, line.compiled / line.planned, remark=remark, group="compiled"),
     ]

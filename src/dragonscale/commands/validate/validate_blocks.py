@@ -15,7 +15,9 @@ INFERRED = "apart: a launch setting inferred from results"
 
 
 def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{value:.1%}"
+    if value is None:
+        return "–"
+    return f"{value:.1%}"
 
 
 def _line(label: str, part: dict[str, Any]) -> list[Any]:
@@ -24,59 +26,74 @@ def _line(label: str, part: dict[str, Any]) -> list[Any]:
 
 def _scores(heads: Sequence[str], rows: Sequence[Sequence[Any]], title: str = "") -> Grid:
     """A name, then numbers."""
-    numbers = [Column(head, right=True, keep=3 if head == "mean" else 9) for head in heads[1:]]
-    return table([Column(heads[0], wrap=True), *numbers], rows, title)
+    columns = [Column(head, right=True, keep=3 if head == "mean" else 9) for head in heads[1:]]
+    return table([Column(heads[0], wrap=True), *columns], rows, title)
 
 
-def _apart(found: dict[str, Any]) -> list[Block]:
+def _apart(scores: dict[str, Any]) -> list[Block]:
     """Kinds of numbers that are scored apart: latencies and rates, TPOT and TTFT, each for dense models and MoE, and
     of runs whose launch is stated; below them runs with an inferred setting."""
     rows = []
+    # each kind over all runs, then dense and MoE, then those whose launch was inferred
     for name, shown in APART.items():
-        whole = found.get(name, {})
+        whole = scores.get(name, {})
         parts = {shown + label: whole.get(kind, {}) if kind else whole for kind, label in PARTS.items()}
-        inferred = found.get("by_recipe", {}).get("inferred", {})
+        # of TPOT the numbers stand at the top, of the other kinds under their names
+        inferred = scores.get("by_recipe", {}).get("inferred", {})
         parts[f"{shown}, {INFERRED}"] = inferred if name == "tpot" else inferred.get(name, {})
         rows += [_line(label, part) for label, part in parts.items() if part.get("rows")]
-    return [_scores(["apart", "rows", "median error", "mean"], rows)] if rows else []
+    if rows:
+        return [_scores(["apart", "rows", "median error", "mean"], rows)]
+    return []
 
 
 def _said(lines: Sequence[str]) -> list[Block]:
-    return [Prose("\n".join(lines))] if lines else []
+    if lines:
+        return [Prose("\n".join(lines))]
+    return []
 
 
-def _training(found: dict[str, Any]) -> list[Block]:
+def _training(scores: dict[str, Any]) -> list[Block]:
     """Whether runs that ran fit, whether bands hold, whether alternatives are put in the right order, and whether what
     is recommended can be believed."""
-    if "fits" not in found:
+    # other kinds of measurements have no plans
+    if "fits" not in scores:
         return []
-    fits, choices = found["fits"], found["choices"]
+    fits, choices = scores["fits"], scores["choices"]
     lines = [
         f"{fits['fit']} of the {fits['rows']} runs, all of which ran, fit by the planner's count of memory "
         f"({fits['stated']['fit']} of {fits['stated']['rows']} whose recompute is stated)."
     ]
-    band = found["band"]
+    band = scores["band"]
     if band["covered"] is not None:
-        how = ", each source left out in turn" if band["sources_left_out"] else ""
+        how = ""
+        if band["sources_left_out"]:
+            how = ", each source left out in turn"
         lines.append(_band(band, how))
+    # alternatives of one job, of which the planner's best is compared with the measured best
     if choices["groups"]:
         tau = f"{choices['groups']} groups of alternatives: Kendall's tau {choices['tau']:.2f}"
         longer = f"{_percent(choices['regret_mean'])} longer than the measured best on average"
         lines.append(f"{tau}; the predicted best took {longer}, {_percent(choices['regret_max'])} at worst.")
-    if searched := found.get("searched"):
+    if searched := scores.get("searched"):
         lines.append(_searched(searched))
     return _said(lines)
 
 
-def _served(found: dict[str, Any], parts: tuple[str, ...]) -> list[Block]:
+def _served(scores: dict[str, Any], parts: tuple[str, ...]) -> list[Block]:
     """By which engines runs were judged, where one was asked for, and whether the bands of servers hold."""
-    if "engines" not in found:
+    # only runs of servers have engines
+    if "engines" not in scores:
         return []
-    judged = ", ".join(f"{name} {count:,}" for name, count in found["engines"].items())
+    judged = ", ".join(f"{name} {count:,}" for name, count in scores["engines"].items())
     shipped = f"Every run is judged by an engine as it is shipped ({judged}), not as it was launched."
-    lines = [shipped] if "engine" in parts else []
-    for name, band in found["band"].items():
-        how = ", each model on each chip left out in turn" if band["pairs_left_out"] else ""
+    lines = []
+    if "engine" in parts:
+        lines = [shipped]
+    for name, band in scores["band"].items():
+        how = ""
+        if band["pairs_left_out"]:
+            how = ", each model on each chip left out in turn"
         lines.append(_band(band, f" around {BANDS[name]}{how}"))
     return _said(lines)
 
@@ -85,77 +102,87 @@ def _band(band: dict[str, Any], how: str) -> str:
     return f"{_percent(band['covered'])} of the runs lie in their band of {band['nominal']:.0%}{how}."
 
 
-def _served_choices(found: dict[str, Any]) -> list[Block]:
+def _served_choices(choices: dict[str, Any]) -> list[Block]:
     """What the predicted best configuration costs over the measured best, under limits on TPOT."""
-    if not found["groups"]:
+    if not choices["groups"]:
         return _said(["No two configurations of the same model, chip, engine and lengths were measured."])
     rows = []
-    for limit, part in found["by_limit"].items():
+    for limit, part in choices["by_limit"].items():
+        # a limit that must not be missed, beside one that costs what it is missed by
         strict = part.get("hard", {})
-        kept = [f"{strict['missed']} of {strict['groups']}", _percent(strict["regret_mean"])] if strict else ["", ""]
-        rows.append([limit, _percent(part["regret_mean"]), _percent(part["regret_max"]), f"{part['tau']:.2f}", *kept])
+        if strict:
+            hard = [f"{strict['missed']} of {strict['groups']}", _percent(strict["regret_mean"])]
+        else:
+            hard = ["", ""]
+        rows.append([limit, _percent(part["regret_mean"]), _percent(part["regret_max"]), f"{part['tau']:.2f}", *hard])
     header = ["TPOT limit", "costs more", "at worst", "tau", "hard: picks miss", "others cost more"]
-    told = (
-        f"{found['groups']} groups of {found['configurations']} configurations of the same model, chip, engine and "
-        f"lengths: the predicted best costs {_percent(found['regret_mean'])} more than the measured best on average, "
-        f"{_percent(found['regret_max'])} at worst; Kendall's tau {found['tau']:.2f}. "
+    text = (
+        f"{choices['groups']} groups of {choices['configurations']} configurations of the same model, chip, engine and "
+        f"lengths: the predicted best costs {_percent(choices['regret_mean'])} more than the measured best on average, "
+        f"{_percent(choices['regret_max'])} at worst; Kendall's tau {choices['tau']:.2f}. "
         "A run over the limit counts as costing more by as much as it misses it."
     )
-    return [Prose(told), _scores(header, rows)]
+    return [Prose(text), _scores(header, rows)]
 
 
-def _searched(found: dict[str, Any]) -> str:
-    if found["median_ratio"] is None:
+def _searched(searched: dict[str, Any]) -> str:
+    if searched["median_ratio"] is None:
         return "No job has a plan that fits."
     text = (
-        f"{found['jobs']} jobs: the recommended plan is expected to take {found['median_ratio']:.2f} of the time of "
-        f"the best measured one in the median, {found['p10_ratio']:.2f} at the tenth percentile "
-        f"({found['median_gain']:.2f} of what the planner expects of the measured plan)"
+        f"{searched['jobs']} jobs: the recommended plan is expected to take {searched['median_ratio']:.2f} of the time "
+        f"of the best measured one in the median, {searched['p10_ratio']:.2f} at the tenth percentile "
+        f"({searched['median_gain']:.2f} of what the planner expects of the measured plan)"
     )
-    if found["simple"] is not None:
-        text += f"; {_percent(found['simple'])} of those with short sequences use no context axis"
-    return text + (f"; {found['without_plan']} have no plan that fits" if found["without_plan"] else "") + "."
+    if searched["simple"] is not None:
+        text += f"; {_percent(searched['simple'])} of those with short sequences use no context axis"
+    return text + (f"; {searched['without_plan']} have no plan that fits" if searched["without_plan"] else "") + "."
 
 
-def _memory(found: dict[str, Any]) -> list[Block]:
+def _memory(scores: dict[str, Any]) -> list[Block]:
     """Whether runs that ran fit, and runs that ran out are refused."""
-    if "outcomes" not in found:
+    # only tables of memory have runs that ran out of it
+    if "outcomes" not in scores:
         return []
-    ran, out = found["outcomes"]["ran"], found["outcomes"]["oom"]
+    ran, out = scores["outcomes"]["ran"], scores["outcomes"]["oom"]
     fit = f"{ran['fit']} of {ran['rows']} runs that ran fit by the planner's count of memory."
     refused = f"{out['refused']} of {out['rows']} runs that ran out of memory are refused."
-    times = found["times"]
+    times = scores["times"]
     off = f"expected seconds are {_percent(times['median_ape'] or 0.0)} off in the median"
     timed = f"{times['rows']} runs say how fast they were: {off}."
     return _said([line for part, line in ((ran, fit), (out, refused), (times, timed)) if part["rows"]])
 
 
-def score_sheet(report: Validation, detail: bool) -> Sheet:
+def score_blocks(report: Validation, detail: bool) -> Sheet:
     """The whole answer."""
-    found, group = report.to_dict(), report.scores.group_name
-    blocks: list[Block] = [_title(report, found)]
-    if found["scored"]:
-        blocks += [_summary(found), _groups(found, group), *_apart(found)]
-    blocks += [*_training(found), *_memory(found), *_served(found, report.parts)]
-    blocks += _served_choices(found["choices"]) if "choices" in report.parts else []
-    if found["scored"]:
-        blocks.append(_worst(found["worst"]))
+    scores, group = report.to_dict(), report.scores.group_name
+    blocks: list[Block] = [_title(report, scores)]
+    if scores["scored"]:
+        blocks += [_summary(scores), _groups(scores, group), *_apart(scores)]
+    blocks += [*_training(scores), *_memory(scores), *_served(scores, report.parts)]
+    if "choices" in report.parts:
+        blocks += _served_choices(scores["choices"])
+    if scores["scored"]:
+        blocks.append(_worst(scores["worst"]))
     if detail:
-        blocks.append(_scores(["source", "rows", "median error", "mean"], _lines(found["by_source"])))
+        blocks.append(_scores(["source", "rows", "median error", "mean"], _lines(scores["by_source"])))
     return Sheet(tuple(blocks))
 
 
-def _title(report: Validation, found: dict[str, Any]) -> Title:
-    skipped = [f"left out: {count} ({reason})" for reason, count in found["skipped"].items()]
-    return Title(f"{report.kind}: {found['scored']} of {found['rows']} rows scored", "\n".join(skipped))
+def _title(report: Validation, scores: dict[str, Any]) -> Title:
+    skipped = [f"left out: {count} ({reason})" for reason, count in scores["skipped"].items()]
+    return Title(f"{report.kind}: {scores['scored']} of {scores['rows']} rows scored", "\n".join(skipped))
 
 
-def _summary(found: dict[str, Any]) -> Block:
-    bias = found["bias"] or 0.0
-    lean = ("high", "low") if "rates" in found or "outcomes" in found else ("slow", "fast")
-    error = f"median {_percent(found['median_ape'])}, mean {_percent(found['mape'])}"
-    within = f"{_percent(found['within_10pct'])} of the rows within 10%"
-    recipes = found.get("by_recipe", {"inferred": {"rows": 0}})
+def _summary(scores: dict[str, Any]) -> Block:
+    bias = scores["bias"] or 0.0
+    if "rates" in scores or "outcomes" in scores:
+        # rates and bytes are too high or low, times too slow or fast
+        lean = ("high", "low")
+    else:
+        lean = ("slow", "fast")
+    error = f"median {_percent(scores['median_ape'])}, mean {_percent(scores['mape'])}"
+    within = f"{_percent(scores['within_10pct'])} of the rows within 10%"
+    recipes = scores.get("by_recipe", {"inferred": {"rows": 0}})
     if inferred := recipes["inferred"]["rows"]:
         within += f"; {inferred} runs with a launch setting inferred from results are apart"
     return facts(
@@ -164,13 +191,14 @@ def _summary(found: dict[str, Any]) -> Block:
     )
 
 
-def _groups(found: dict[str, Any], group: str) -> Grid:
+def _groups(scores: dict[str, Any], group: str) -> Grid:
     """Errors by group; of collectives those of large messages too."""
-    header, own = [group, "rows", "median error", "mean"], found[f"by_{group}"]
-    rows = _lines(own)
+    header, groups = [group, "rows", "median error", "mean"], scores[f"by_{group}"]
+    rows = _lines(groups)
+    # small messages are about latency, so large ones are scored apart
     if group == "network":
         header += ["above 1 MiB", "median error"]
-        rows = [row + _line("", part["large"])[1:3] for row, part in zip(rows, own.values(), strict=True)]
+        rows = [row + _line("", part["large"])[1:3] for row, part in zip(rows, groups.values(), strict=True)]
     return _scores(header, rows)
 
 
@@ -183,11 +211,11 @@ def _worst(rows: list[dict[str, Any]]) -> Grid:
     return _scores(["id", "measured", "predicted", "error"], cells, "worst rows")
 
 
-def run_sheet(report: RunScore, detail: bool) -> Sheet:
+def run_blocks(report: RunScore, detail: bool) -> Sheet:
     """The whole answer."""
     what = "training" if report.kind == "training" else "serving"
-    about = f"{report.plan}, {report.workload}, judged by {report.judged_by}"
-    title = Title(f"{report.software}: {what} {report.model} on {report.slice}", about)
+    summary = f"{report.plan}, {report.workload}, judged by {report.judged_by}"
+    title = Title(f"{report.software}: {what} {report.model} on {report.slice}", summary)
     tone = {True: "good", False: "warn", None: ""}[report.inside]
     blocks: list[Block] = [title, _read(report), _measures(report.measures), Prose(report.text, tone)]
     if report.suspects:
@@ -203,7 +231,9 @@ def _read(report: RunScore) -> Facts:
     """What of the log was counted."""
     unit = "step" if report.kind == "training" else "request"
     counted = f"{report.counted:,} logged {unit}{'s' * (report.counted != 1)} counted"
-    left = f"{report.skipped:,} of the warm-up left out" if report.kind == "training" else ""
+    left = ""
+    if report.kind == "training":
+        left = f"{report.skipped:,} of the warm-up left out"
     starts = f"{report.starts} starts" if report.starts > 1 else ""
     failed = f"{report.failed:,} failed" if report.failed else ""
     return facts(("log", ", ".join(filter(None, (counted, left, starts, failed)))))
@@ -212,14 +242,19 @@ def _read(report: RunScore) -> Facts:
 def _measures(rows: list[MeasureRow]) -> Grid:
     cells = []
     for row in rows:
-        band = "" if row.low is None else f"{row.shown(row.low)} to {row.shown(row.high)}"
-        spread = "" if row.spread_low is None else f"{row.shown(row.spread_low)} to {row.shown(row.spread_high)}"
+        band = ""
+        if row.low is not None:
+            band = f"{row.shown(row.low)} to {row.shown(row.high)}"
+        spread = ""
+        if row.spread_low is not None:
+            spread = f"{row.shown(row.spread_low)} to {row.shown(row.spread_high)}"
         inside = {True: "inside", False: "outside", None: ""}[row.inside]
         expected = (row.shown(row.expected), band, f"{row.ratio:.2f}x", inside)
         cells.append([row.name, row.shown(row.measured), spread, *expected])
     heads = ["", "measured", "p10 to p90", "expected", "band", "ratio", ""]
     keep = {"p10 to p90": 3, "band": 5}
-    columns = [Column(head, right=0 < place < 6, keep=keep.get(head, 9)) for place, head in enumerate(heads)]
+    columns = [Column(head, right=0 < index < 6, keep=keep.get(head, 9)) for index, head in enumerate(heads)]
+    # no log of several steps: the column of percentiles would be empty
     if all(row.spread_low is None for row in rows):
         columns, cells = columns[:2] + columns[3:], [row[:2] + row[3:] for row in cells]
     return table(columns, cells)
