@@ -57,8 +57,7 @@ def answer_to(line: str) -> Answer:
     report = ask(question_of(shlex.split(line)), Listener())
     assert report.plans, f"{line}: no plan. {' '.join(report.notes)}"
     best = report.plans[0]
-    assert best.job is not None
-    return Answer(best.job, best.plan, report)
+    return Answer(report.asked.answered.assessed.job, best.plan, report)
 
 
 def seconds_of(answer: Answer, plan: Plan) -> float:

@@ -30,9 +30,9 @@ from dragonscale.commands.serve.serve_question import ServeQuestion
 from dragonscale.commands.serve.serve_question import read_question as read_serving
 from dragonscale.commands.serve.serve_question import said_by as saved_words
 from dragonscale.commands.serve.serve_records import ServeReport
+from dragonscale.commands.train.answered_slice import chosen_slice
 from dragonscale.commands.train.ask_train import ask as ask_train
-from dragonscale.commands.train.slices import chosen_slice
-from dragonscale.commands.train.train_question import said_by
+from dragonscale.commands.train.plan_flags import said_by
 from dragonscale.commands.train.train_records import TrainReport
 from dragonscale.errors import InputError, shorten
 from dragonscale.listener import Listener
@@ -385,7 +385,7 @@ def _by_hardware(answers: list[Any], sides: list[Side]) -> list[str]:
     for answer in answers:
         if not answer.plans or answer.asked is None:
             return []
-        choices.append((answer.asked.job(chosen_slice(answer.asked, answer)), answer.plans[0].plan))
+        choices.append((answer.asked.job.on_slice(chosen_slice(answer.asked, answer)), answer.plans[0].plan))
     return overtaking(choices[0], choices[1], (sides[0].key, sides[1].key))
 
 

@@ -19,7 +19,7 @@ from dragonscale.commands.explain.formulas import (
     letters_in,
 )
 from dragonscale.commands.questions.train import TrainQuestion
-from dragonscale.commands.train.plans import HELD, term_rows
+from dragonscale.commands.train.plans import MEMORY_NAMES, term_rows
 from dragonscale.commands.train.train_question import read_question
 from dragonscale.commands.train.train_records import TermRow
 from dragonscale.errors import InputError, shorten, unknown
@@ -59,7 +59,7 @@ class StepFormulas(Lettered):
     def memory_lines(self, label: str = "{}", part: str = "") -> Iterator[FormulaLine]:
         """Each part of memory that takes any, or the one of a name; `label` says what a line is called."""
         for key, size in self.verdict.ledger.memory.items():
-            name = HELD.get(key, key)
+            name = MEMORY_NAMES.get(key, key)
             if name == part or (not part and float(size) > 0):
                 yield self.say(label.format(name), size, "bytes")
 
@@ -165,7 +165,7 @@ def _named(formulas: StepFormulas, name: str) -> Iterator[FormulaLine]:
         label = f"{line.section}, {line.phase}: {line.what} ({line.kind}{over})"
         yield from formulas.say_line(line, label, "times a step")
     for tensor in ledger.held:
-        part = HELD.get(tensor.part, tensor.part)
+        part = MEMORY_NAMES.get(tensor.part, tensor.part)
         names_seen |= dict.fromkeys((tensor.what, part))
         if name in (tensor.what, tensor.part, part):
             count += 1
@@ -293,15 +293,13 @@ def explained_job(
 ) -> tuple[Job, Plan]:
     """The job and the plan of `dscale explain train`."""
     flags: dict[str, Any] = {"batch": batch, "seq": seq, "stack": stack, "dtype": dtype, "numerics": numerics}
-    understood = read_question(TrainQuestion(model=model, on=on, **flags, **tuned))
-    if understood.piece is None:
+    job = read_question(TrainQuestion(model=model, on=on, **flags, **tuned)).job
+    if job.slice is None:
         needs = "Formulas are those of a plan on a slice"
         raise InputError(f"{needs}; --on is {shorten(on)}, write e.g. v5p:4x4x4 or h100:64.")
-    split, chips = read_scheme(plan, understood.piece), understood.piece.chips
+    split, chips = read_scheme(plan, job.slice), job.slice.chips
     if split.chips != chips:
-        raise InputError(
-            f"The plan {split} is for {split.chips} chips and {understood.piece} has {chips}; they must agree."
-        )
-    job, named = job_for(understood.job(), split), frozenset[str]() if is_scheme(plan) else given_settings(plan)
-    split, _ = read_ranks(split, named, job.stack.name, family(job.slice.chip))
-    return job, split if "dtype" in named else replace(split, dtype=dtype)
+        raise InputError(f"The plan {split} is for {split.chips} chips and {job.slice} has {chips}; they must agree.")
+    step_job, named = job_for(job.on_slice(), split), frozenset[str]() if is_scheme(plan) else given_settings(plan)
+    split, _ = read_ranks(split, named, step_job.stack.name, family(step_job.slice.chip))
+    return step_job, split if "dtype" in named else replace(split, dtype=dtype)

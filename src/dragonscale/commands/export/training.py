@@ -8,8 +8,7 @@ from dragonscale.commands.questions.export import ExportQuestion
 from dragonscale.commands.questions.flag import written
 from dragonscale.commands.questions.train import TrainQuestion
 from dragonscale.commands.train.ask_train import ask as ask_train
-from dragonscale.commands.train.plans import single_report
-from dragonscale.commands.train.train_question import TrainAsked
+from dragonscale.commands.train.train_question import TrainRequest
 from dragonscale.commands.train.train_records import PlanReport
 from dragonscale.errors import Infeasible
 from dragonscale.exports.judges import stack_for
@@ -19,6 +18,7 @@ from dragonscale.listener import Listener
 from dragonscale.models.load import model_fields
 from dragonscale.physics.units import render
 from dragonscale.serving.engine.plan import ServingPlan
+from dragonscale.training.advice.assessment import assess
 from dragonscale.training.advice.neighbours import neighbours
 from dragonscale.training.plan.plan import Plan, effective, short_plan
 from dragonscale.training.plan.plan_file import TrainingFile
@@ -50,17 +50,17 @@ def judged_training(
     # the target's own, or a variant of it that the plan was made for
     stack = stack_for(target, spelt_stack(question.stack) or file.stack)
     understood, row = _judged(question, file, stack, target)
-    assert understood.plan is not None
-    assert understood.piece is not None
+    assert understood.job.plan is not None
+    assert understood.job.slice is not None
     # the file as it is written: what the question left open is filled in
     file = replace(
         file,
-        plan=effective(understood.plan),
+        plan=effective(understood.job.plan),
         model=written(understood.question.model),
-        slice=str(understood.piece),
+        slice=str(understood.job.slice),
         stack=stack,
-        batch=understood.sequences,
-        seq=understood.sequence,
+        batch=understood.job.batch,
+        seq=understood.job.sequence,
     )
     expected, expected_numbers = [expectation(row, target)], _numbers(row)
     if isinstance(as_run, Plan) and as_run != file.plan:
@@ -69,9 +69,9 @@ def judged_training(
         expected_numbers = {**_numbers(as_run_row), "planned_s": row.step_s}
     run = TrainingRun(
         file,
-        understood.model,
+        understood.job.model,
         model_fields(understood.question.model),
-        understood.piece,
+        understood.job.slice,
         tuple(expected),
         command(question),
         expected_numbers["step_s"] or 0.0,
@@ -79,13 +79,15 @@ def judged_training(
     return JudgedPlan(run, expected_numbers)
 
 
-def _judged(question: ExportQuestion, file: TrainingFile, stack: str, target: Target) -> tuple[TrainAsked, PlanReport]:
+def _judged(
+    question: ExportQuestion, file: TrainingFile, stack: str, target: Target
+) -> tuple[TrainRequest, PlanReport]:
     """A plan judged under a stack; refused where it does not run, unless that is forced."""
     train_question = _question(question, file, stack)
     report = ask_train(train_question, Listener())
     understood, row = report.asked, report.plans[0]
     if not row.feasible and not question.force:
-        raise _refused(understood, effective(understood.plan), target, row, train_question)
+        raise _refused(understood, effective(understood.job.plan), target, row, train_question)
     return understood, row
 
 
@@ -112,18 +114,18 @@ def _question(question: ExportQuestion, file: TrainingFile, stack: str) -> Train
 
 
 def _refused(
-    understood: TrainAsked, plan: Plan, target: Target, row: PlanReport, question: TrainQuestion
+    understood: TrainRequest, plan: Plan, target: Target, row: PlanReport, question: TrainQuestion
 ) -> Infeasible:
     """Why a plan does not run, with the nearest that does: another batch, one change of the plan, or what is
     recommended."""
     if row.illegal:
         who = f"{target.title} cannot run"
     else:
-        who = f"{understood.piece} does not run"
+        who = f"{understood.job.slice} does not run"
     why = "; ".join(row.illegal or row.problems).removesuffix("; take --stack auto")
     sequences = plan.replicas * plan.microbatch  # of one pass of all replicas, which must divide the batch
-    if understood.sequences % sequences:
-        remedy = f"take a batch of {max(round(understood.sequences / sequences), 1) * sequences} sequences"
+    if understood.job.batch % sequences:
+        remedy = f"take a batch of {max(round(understood.job.batch / sequences), 1) * sequences} sequences"
     elif (nearest := _nearest_that_runs(understood, plan, question)) is not None:
         remedy = f"the nearest that runs is {short_plan(nearest)}"
     else:
@@ -131,11 +133,11 @@ def _refused(
     return Infeasible(f"{who} {short_plan(plan)}: {why}; {remedy}.")
 
 
-def _nearest_that_runs(understood: TrainAsked, plan: Plan, question: TrainQuestion) -> Plan | None:
+def _nearest_that_runs(understood: TrainRequest, plan: Plan, question: TrainQuestion) -> Plan | None:
     """The first plan one change away that runs, else the one that is recommended there."""
-    job = understood.job()
+    job = understood.job.on_slice()
     for neighbour in neighbours(job, plan):
-        if single_report(job, neighbour, None, False).plans[0].feasible:
+        if assess(job, neighbour).feasible:
             return neighbour
     best = ask_train(replace(question, plan="", alone=False, top=1), Listener()).best
     if best is None:

@@ -24,9 +24,9 @@ from dragonscale.commands.simulate.ask_simulate import run_simulation
 from dragonscale.commands.simulate.simulate_question import SimulateAsked, read_question
 from dragonscale.commands.simulate.simulate_records import SimulateReport
 from dragonscale.commands.train.ask_train import understood
-from dragonscale.commands.train.measured import against_measured
-from dragonscale.commands.train.plans import plan_report
-from dragonscale.commands.train.train_question import TrainAsked
+from dragonscale.commands.train.measured import measured_row
+from dragonscale.commands.train.plans import plan_row
+from dragonscale.commands.train.train_question import TrainRequest
 from dragonscale.commands.train.train_records import Measured, PlanReport
 from dragonscale.commands.validate.validate_records import MeasureRow, RunScore, measure, slice_for
 from dragonscale.errors import InputError, shorten
@@ -43,6 +43,8 @@ from dragonscale.physics.units import render
 from dragonscale.serving.engine.plan_file import SavedPlan, read_serving_plan
 from dragonscale.serving.space.bands import ServedBand, ServedKind, band_of, is_moe
 from dragonscale.simulation.fleet_sizing.simulated_run import Latency
+from dragonscale.training.advice.assessment import assess
+from dragonscale.training.advice.plan_advice import PlanAnswer
 from dragonscale.training.cost.evaluation import Job, judge_one
 from dragonscale.training.plan.plan import Plan, short_plan
 from dragonscale.training.search.error_bands import kind_name
@@ -54,7 +56,7 @@ def ask_trained(question: TrainingScoreQuestion, text: LogText, listener: Listen
     training = understood(_train_question(question, log, text))
     for note in training.notes:
         listener.note(note)
-    plan, job = training.plan, training.job()
+    plan, job = training.job.plan, training.job.on_slice()
     assert plan is not None
     # another number of chips is another plan
     if log.chips and log.chips != job.slice.chips:
@@ -98,9 +100,10 @@ def _seconds(step: LoggedStep, job: Job) -> float | None:
     return None
 
 
-def _train_score(understood: TrainAsked, job: Job, plan: Plan, log: TrainingLog, step: SettledStep) -> RunScore:
-    planned = plan_report(job, plan, understood.tokens, force=True, brief=True)
-    compared = against_measured(job, plan, planned, step.seconds)
+def _train_score(understood: TrainRequest, job: Job, plan: Plan, log: TrainingLog, step: SettledStep) -> RunScore:
+    assessed = assess(job, plan, understood.job.tokens, force=True)
+    planned = plan_row(PlanAnswer(assessed))
+    compared = measured_row(assessed, step.seconds)
     rows = [*_times(planned, compared, step), *_memory(job, plan, log)]
     notes = [*log.notes, *step.notes, *_own(log, step, compared), *_unexpected(planned)]
     run = (

@@ -21,8 +21,8 @@ from typing import Any, cast
 from dragonscale.commands.given import check_named
 from dragonscale.commands.questions.flag import written
 from dragonscale.commands.questions.verify import VerifyQuestion
-from dragonscale.commands.train.slices import written_slice
-from dragonscale.commands.train.train_question import read_batch
+from dragonscale.commands.train.answered_slice import written_slice
+from dragonscale.commands.train.batch import read_batch
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.evidence.verify.records import MODES, Request
 from dragonscale.models import load_model
@@ -227,7 +227,7 @@ def _options(several: str) -> dict[str, str]:
 
 def training_question(understood: Any, report: Any) -> VerifyAsked:
     """A training step of the first plan of a `TrainReport`."""
-    if understood.documents:
+    if understood.job.documents:
         raise InputError("--verify compiles our own program, in which documents see each other; leave out --documents.")
     if understood.question.largest == "model":
         raise InputError("--verify compiles a model that exists; leave out --largest model.")

@@ -17,7 +17,8 @@ from typing import Any
 
 from dragonscale.commands.foreign import as_training
 from dragonscale.commands.imported import report_of
-from dragonscale.commands.train.train_question import TrainQuestion, said_by
+from dragonscale.commands.questions.train import TrainQuestion
+from dragonscale.commands.train.plan_flags import said_by
 from dragonscale.errors import InputError
 from dragonscale.exports.imported import Given, Imported
 from dragonscale.exports.reading import read_plan

@@ -14,7 +14,7 @@ from dragonscale.commands.charts.moves import ORDER, mesh_axes
 from dragonscale.commands.charts.roles import memory_parts, term_parts
 from dragonscale.commands.charts.wiring import axis_wiring, slice_wiring
 from dragonscale.commands.train.cost import usd_per_mtok
-from dragonscale.commands.train.plans import HELD
+from dragonscale.commands.train.plans import MEMORY_NAMES
 from dragonscale.commands.train.train_records import Neighbour, PlanReport, SliceRow, StackRow, TrainReport
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger
@@ -241,7 +241,9 @@ def _held_rows(ledger: Ledger) -> dict[str, list[Card]]:
     """Tensors on a chip by their part of memory, the largest first."""
     rows: dict[str, list[Card]] = {}
     for tensor in sorted(ledger.held, key=lambda tensor: -float(tensor.bytes)):
-        rows.setdefault(HELD.get(tensor.part, tensor.part), []).append(held_row(tensor) | fields(tensor, "since until"))
+        rows.setdefault(MEMORY_NAMES.get(tensor.part, tensor.part), []).append(
+            held_row(tensor) | fields(tensor, "since until")
+        )
     return rows
 
 

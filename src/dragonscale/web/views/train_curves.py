@@ -17,7 +17,7 @@ from msgspec import structs
 from dragonscale.blocks.amounts import elsewhere, quantities, share
 from dragonscale.commands.charts.roles import time_role
 from dragonscale.commands.train.plans import plan_report
-from dragonscale.commands.train.slices import each_scaling_row
+from dragonscale.commands.train.scaling import scaling_rows
 from dragonscale.commands.train.train_charts import scaling_lines, scheme_crossings
 from dragonscale.commands.train.train_records import PlanReport, ScalingRow
 from dragonscale.physics.units import render
@@ -147,7 +147,7 @@ def best_batches_panel(request: PageRequest) -> Card:
         if points is None:
             here = replace(job, batch=size)
             progress = shared(request.listener.step, done, len(sizes))
-            best = search(here, understood.space, 1, progress, understood.slack).best
+            best = search(here, understood.job.space, 1, progress, understood.job.slack).best
             points = [BatchPoint(here, plan_report(here, candidate.plan, brief=True)) for candidate in best]
             POINTS.put((question, size), points)
         if points:
@@ -217,24 +217,24 @@ def scaling_panel(request: PageRequest) -> Card:
     report, _ = first_plan(request, brief=True)
     understood, job, _ = job_of(request, brief=True)
     rows: list[ScalingRow] = []
-    for row in each_scaling_row(understood, job.slice, request.listener.step):
+    for row in scaling_rows(understood, job.slice, request.listener.step):
         rows.append(structs.replace(row, slice=typed_slice(request, row.slice)))
         request.send({"panel": "scaling", "data": _scaling_data(rows, [], job.slice.chips)})
     return _scaling_data(rows, scheme_crossings(understood, report), job.slice.chips)
 
 
 def _scaling_data(rows: list[ScalingRow], crossings: list[tuple[float, str]], chips: int) -> Card:
-    even, best, marks = scaling_lines(rows)
-    chips_known = [at for at, _ in best.points]
-    longest_s = max((seconds for _, seconds in best.points), default=1.0)
+    lines = scaling_lines(rows)
+    chips_known = [at for at, _ in lines.best.points]
+    longest_s = max((seconds for _, seconds in lines.best.points), default=1.0)
     inside = [crossing for crossing in crossings if chips_known and chips_known[0] < crossing[0] < chips_known[-1]]
     return {
         "x": log_axis("chips", "count"),
         "y": log_axis("time of a step", "s", upto=2.5 * longest_s),
-        "series": [drawn(even), drawn(best)],
+        "series": [drawn(lines.ideal), drawn(lines.best)],
         "rules": [rule(value, text, "muted") for value, text in inside],
         "words": [text for _, text in crossings],
-        "marks": [mark(point.x, point.y, point.name) for point in marks],
+        "marks": [mark(point.x, point.y, point.name) for point in lines.marks],
         "rows": [_scaling_row(row, chips) for row in rows],
     }
 

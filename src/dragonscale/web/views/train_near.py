@@ -30,10 +30,10 @@ RECOMPUTED = "block"
 
 def near_fields(request: PageRequest) -> Mapping[str, Any]:
     """The fields with a plan that runs; those of the first that was tried where none does."""
-    understood_job = understood(question_of("train", request.fields, request.dropped))
-    if understood_job.plan is None or understood_job.piece is None:
+    job = understood(question_of("train", request.fields, request.dropped)).job
+    if job.plan is None or job.slice is None:
         return request.fields
-    meshes = list(islice(near_plans(understood_job.job(), understood_job.plan), TRIED)) or [understood_job.plan]
+    meshes = list(islice(near_plans(job.on_slice(), job.plan), TRIED)) or [job.plan]
     lighter = [replace(mesh, remat=RECOMPUTED) for mesh in meshes if mesh.remat != RECOMPUTED]
     tried = [dict(request.fields) | {"plan": typed_plan(mesh)} for mesh in [meshes[0], *lighter, *meshes[1:]]]
     return next((fields for fields in tried if request.ask("train", fields, brief=True).plans[0].feasible), tried[0])

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from dragonscale.commands.train.slices import chosen_slice
-from dragonscale.commands.train.train_question import TrainAsked
+from dragonscale.commands.train.answered_slice import chosen_slice
+from dragonscale.commands.train.train_question import TrainRequest
 from dragonscale.commands.train.train_records import PlanReport, TrainReport
 from dragonscale.errors import Infeasible
 from dragonscale.physics.units import render
@@ -44,13 +44,13 @@ def only_too_large(plan_report: PlanReport) -> bool:
     return plan_report.hbm_bytes > plan_report.hbm_limit_bytes and len(plan_report.problems) == 1
 
 
-def job_of(request: PageRequest, brief: bool | None = None) -> tuple[TrainAsked, Job, Plan]:
+def job_of(request: PageRequest, brief: bool | None = None) -> tuple[TrainRequest, Job, Plan]:
     """The question as it was understood, the job on the slice that the report is about, and the first plan."""
     report, plan_report = first_plan(request, brief)
     if plan_report is None:
         raise Infeasible("There is no plan that could be drawn.")
-    understood: TrainAsked = report.asked
-    job = understood.job(chosen_slice(understood, report))
+    understood: TrainRequest = report.asked
+    job = understood.job.on_slice(chosen_slice(understood, report))
     if report.workload.sequences != job.batch:  # where the largest batch was asked for, it is in the answer
         job = replace(job, batch=report.workload.sequences)
     return understood, job, plan_report.plan

@@ -22,9 +22,9 @@ from dragonscale.commands.explain.numbers.records import (
     titled,
 )
 from dragonscale.commands.explain.train import StepFormulas, crossing_sentence
+from dragonscale.commands.train.answered_slice import chosen_slice
 from dragonscale.commands.train.cost import usd_per_mtok
-from dragonscale.commands.train.plans import HELD
-from dragonscale.commands.train.slices import chosen_slice
+from dragonscale.commands.train.plans import MEMORY_NAMES
 from dragonscale.commands.train.train_records import PlanReport, TrainReport
 from dragonscale.errors import InputError, unknown
 from dragonscale.physics.hardware import Chip
@@ -96,7 +96,7 @@ class TrainNumbers(Numbers):
 
     @functools.cached_property
     def job(self) -> Job:
-        return self.report.asked.job(chosen_slice(self.report.asked, self.report))
+        return self.report.asked.job.on_slice(chosen_slice(self.report.asked, self.report))
 
     @property
     def chip(self) -> Chip:
@@ -302,7 +302,9 @@ class _Held:
         if name not in parts:
             raise unknown("part of this plan's memory called", name, parts)
         self.of, self.name, self.bytes, self.title = of, name, parts[name], titled(name)
-        self.lines: list[HeldLine] = [line for line in of.report.ledger.held if HELD.get(line.part, line.part) == name]
+        self.lines: list[HeldLine] = [
+            line for line in of.report.ledger.held if MEMORY_NAMES.get(line.part, line.part) == name
+        ]
         self.many = plural(len(self.lines), "tensor")
 
     def tables(self) -> list[LineTable]:
