@@ -29,12 +29,14 @@ ANSWERS: dict[str, Callable[[], Any]] = {
 
 
 def outline(spec: dict[str, Any]) -> list[str]:
-    """The titles of a specification, its marks, and its rows of values summed up, in their order."""
+    """The titles of a specification, its marks and domains, and its rows of values summed up, in their order."""
     lines: list[str] = []
 
     def walk(name: str, part: Any) -> None:
         if name in ("text", "subtitle", "title") and isinstance(part, str):
             lines.append(f"{name}: {part}")
+        elif name == "domain" and isinstance(part, list):
+            lines.append(f"domain: {', '.join(f'{end:.5g}' if isinstance(end, float) else str(end) for end in part)}")
         elif name == "mark":
             lines.append(f"mark: {part if isinstance(part, str) else part['type']}")
         elif name == "values" and part and all(isinstance(row, dict) for row in part):
