@@ -5,7 +5,6 @@ sum, to five digits. After a change that is meant, `python -m tests.commands.tes
 """
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import dragonscale as ds
 
 OUTLINES = Path(__file__).with_name("outlines.json")
 TRAIN = {"model": "llama3-8b", "on": "h100:8", "batch": "64seq", "seq": 8192}
-ANSWERS: dict[str, Callable[[], Any]] = {
+ANSWERS: dict[str, Any] = {
     "train": lambda: ds.train(plan="fsdp8", **TRAIN),
     "serve": lambda: ds.serve("llama3-8b", on="h100:1", plan="tp1", prompt=1024, output=256),
     "simulate": lambda: ds.simulate("llama3-8b", on="h100:1", rate="4/s", requests=50),

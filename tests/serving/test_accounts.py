@@ -72,6 +72,7 @@ TABLES = ("one chip", "wide experts, sglang", "compiled experts", "windows")
 STEADY: dict[str, dict[str, Any]] = {
     "full batches": {"model": "llama3-8b", "on": "h100:1", "plan": "tp1", "prompt": 1024, "output": 256},
     "a rate": {"model": "llama3-8b", "on": "h100:1", "plan": "tp1", "prompt": 4000, "output": 64, "rate": "3/s"},
+    "two at a time": {"model": "llama3-8b", "on": "h100:1", "plan": "tp1", "prompt": 2048, "output": 64, "batch": 2},
     "drafting": {"model": "llama3-8b", "on": "h100:1", "plan": "tp1", "accept": 0.8},
     "stopped by prompts": {"model": "llama3-8b", "on": "v5e:2x4", "plan": "tp8", "engine": "jetstream"},
 }

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from dragonscale.physics.hardware.chip import Tree
 from dragonscale.training.advice.explanations import _machine_changes  # pyright: ignore[reportPrivateUsage]
 from dragonscale.training.cost.evaluation import tuned
 from dragonscale.training.plan.plan_file import parse_plan
@@ -30,7 +31,8 @@ def test_the_band_is_wider_where_no_such_run_is_published() -> None:
 def test_half_the_network_is_half_of_every_tier_between_nodes() -> None:
     job = job_of()
     (change,) = _machine_changes(job, PLAN)
-    before, after = (one.slice.chip.network.levels for one in (job, change.job))
+    networks = [choice.slice.chip.network for choice in (job, change.job)]
+    before, after = (network.levels for network in networks if isinstance(network, Tree))
     assert [slow.bandwidth / fast.bandwidth for slow, fast in zip(after, before, strict=True)] == pytest.approx(
         [1.0, *[0.5] * (len(before) - 1)]
     )
