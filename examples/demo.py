@@ -55,7 +55,7 @@ def change(best: PlanReport) -> None:
     for name, one in ((TPUS, best), (GPUS, other)):
         if one is not None and one.days is not None and one.cost_usd is not None:
             print(f"{name:12} {one.step_s:.2f}s a step, {one.own_mfu:.0%} MFU, {one.days:.0f} days of steps, ", end="")
-            print(f"${one.cost_usd / 1e6:.1f}M: {short_plan(one.plan)}, {one.bound}")
+            print(f"${one.cost_usd / 1e6:.1f}M: {short_plan(one.plan)}, bound by {one.bound_by}")
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ from dragonscale.evidence.training import predict, residual, training_runs
 from dragonscale.serving.space.bands import MEASURES, ServedKind, fitted_kernels
 from dragonscale.serving.space.bands import MIN_RUNS as SERVED_MIN_RUNS
 from dragonscale.training.cost.evaluation import first
-from dragonscale.training.search.bands import MIN_RUNS, NOMINAL, narrowest
+from dragonscale.training.search.error_bands import MIN_RUNS, NOMINAL, narrowest
 from dragonscale.training.search.published_runs import shape_of
 from dragonscale.training.search.run_kinds import UNNAMED, RunKind, wide_format
 from tools.refit import MEASURED, ROOT

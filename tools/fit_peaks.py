@@ -18,7 +18,7 @@ from dragonscale.evidence.bands import LENT
 from dragonscale.evidence.memory import FORMS, MemoryRun, judge, run_of
 from dragonscale.evidence.rows import attempt, read_cases
 from dragonscale.training.cost.evaluation import first
-from dragonscale.training.search.bands import MIN_RUNS
+from dragonscale.training.search.error_bands import MIN_RUNS
 from dragonscale.training.search.headroom import ALL_FAMILIES, CHANCE
 from dragonscale.training.search.run_kinds import family
 from tools.refit import MEASURED, ROOT

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from dragonscale.commands.sweep.sweep_records import SweepReport
-from dragonscale.commands.sweep.sweep_sheet import save_table
+from dragonscale.commands.sweep.sweep_tables import save_table
 from dragonscale.evidence.verify.comparing import compare
 from dragonscale.evidence.verify.planned import plan_of
 from dragonscale.evidence.verify.records import Made, Request, flat, score

@@ -29,6 +29,7 @@ TABS = {
     "train": "train",
     "serve": "serve",
     "simulate": "simulate",
+    "rl": "rl",
     "operations": "operations",
     "chips": "chips",
     "models": "models",

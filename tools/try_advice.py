@@ -231,7 +231,7 @@ def _fits(result: Any, step_s: float) -> str:
     if result.exit_code:
         return f"does not fit (exit code {result.exit_code})"
     found = result.plans[0].step_s
-    slack = 1 + result.asked.slack + SAME_STEP  # a simpler plan may be so much slower
+    slack = 1 + result.asked.job.slack + SAME_STEP  # a simpler plan may be so much slower
     return "" if found <= step_s * slack else f"a step of {step_s:.4g}s said, {found:.4g}s found"
 
 

@@ -13,8 +13,7 @@ from dragonscale.commands.collective_report import CollectiveReport
 from dragonscale.commands.compare.compare_records import CompareReport
 from dragonscale.commands.estimate.estimate_records import EstimateReport
 from dragonscale.commands.explain.formulas import Explanation
-from dragonscale.commands.hlo.op import HloOp, LayoutFacts
-from dragonscale.commands.hlo.program import HloModuleReport
+from dragonscale.commands.hlo.hlo_records import HloModuleReport, HloOp, LayoutFacts
 from dragonscale.commands.learn import CourseReport, LessonReport, ProblemReport
 from dragonscale.commands.models import ModelReport
 from dragonscale.commands.profile.profile_records import ProfileReport

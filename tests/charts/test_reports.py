@@ -15,7 +15,7 @@ from dragonscale.commands.models import draw_models, model_report
 from dragonscale.commands.roofline_report import roofline_report
 from dragonscale.commands.shard_report import shard_report
 from dragonscale.commands.sweep.sweep_charts import sweep_chart
-from dragonscale.commands.verify.verify_sheet import verify_chart
+from dragonscale.commands.verify.verify_blocks import verify_chart
 from dragonscale.errors import InputError
 from dragonscale.evidence.score import Scored, report_of
 from dragonscale.evidence.verify.records import AxisLine, Request, VerifyLine, VerifyReport

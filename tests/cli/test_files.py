@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from dragonscale.blocks.charts import Chart, save_chart
-from dragonscale.commands.verify.verify_sheet import page as verification_page
+from dragonscale.commands.verify.verify_blocks import page as verification_page
 from dragonscale.errors import InputError
 from dragonscale.evidence.verify import compiling
 from dragonscale.evidence.verify.records import Made, Request

@@ -18,8 +18,10 @@ from dragonscale.blocks.terminal import text_of
 from dragonscale.commands.sweep import ask_sweep as sweep_module
 from dragonscale.commands.sweep import workers as sweep_pool
 from dragonscale.commands.sweep.ask_sweep import read_grid, sweep
+from dragonscale.commands.sweep.sweep_blocks import sweep_blocks
 from dragonscale.commands.sweep.sweep_records import Entry, SweepAnswer, SweepReport, open_answers, read_answers
-from dragonscale.commands.sweep.sweep_sheet import BEGIN, END, flat_rows, save_table, sweep_sheet
+from dragonscale.commands.sweep.sweep_rows import flat_rows
+from dragonscale.commands.sweep.sweep_tables import BEGIN, END, save_table
 from dragonscale.commands.sweep.workers import answer_entry
 from dragonscale.evidence.verify.records import VerifyReport
 from dragonscale.faces.cli import main
@@ -80,7 +82,7 @@ def test_what_was_varied_is_shown_where_the_width_is_short() -> None:
     for name in ("seq", "numerics"):
         rows = [{"command": "train", **asks, name: value, **found} for value in ("4096", "8192")]
         report = SweepReport("", 2, 0, 2, 0, 0.0, rows)
-        text = text_of(sweep_sheet(report, detail=False), 64)
+        text = text_of(sweep_blocks(report, detail=False), 64)
         assert name in text
         assert "4096" in text
         assert "8192" in text

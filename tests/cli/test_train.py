@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dragonscale.commands.train.train_sheet import split_text
+from dragonscale.commands.train.plan_text import split_text
 from dragonscale.faces.cli import main
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice

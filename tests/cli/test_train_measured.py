@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from dragonscale.commands.train.measured import against_measured, measured_step
-from dragonscale.commands.train.plans import plan_report
+from dragonscale.commands.train.measured import measured_row, measured_step
 from dragonscale.commands.train.train_records import Measured
 from dragonscale.errors import InputError
 from dragonscale.faces.cli.app import run as main
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
+from dragonscale.training.advice.assessment import assess
 from dragonscale.training.advice.explanations import by_default
 from dragonscale.training.cost.evaluation import Job, make_job
 from dragonscale.training.plan.plan_file import parse_plan
@@ -23,8 +23,7 @@ def qwen_job(stack: str = "megatron-core") -> Job:
 
 
 def measured_of(job: Job, plan: str, seconds: float) -> Measured:
-    parsed = parse_plan(plan)
-    return against_measured(job, parsed, plan_report(job, parsed, brief=True), seconds)
+    return measured_row(assess(job, parse_plan(plan)), seconds)
 
 
 DENSE = make_job(load_model("qwen2.5-32b"), parse_slice("h200:8"), 64, 4096, "megatron-core")

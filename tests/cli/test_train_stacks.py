@@ -7,18 +7,19 @@ from typing import Any
 import pytest
 
 import dragonscale as ds
-from dragonscale.commands.train.advice import advice_text, help_text, helps, other_stacks, worked_terms
-from dragonscale.commands.train.plans import plan_report, slices_note
+from dragonscale.commands.train.advice import advice_text, help_row, help_text
+from dragonscale.commands.train.slices import slices_note
 from dragonscale.commands.train.train_records import Help, SliceRow, StackRow
 from dragonscale.faces.cli import main
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.physics.units import render
-from dragonscale.training.cost.evaluation import make_job
+from dragonscale.training.advice.speedups import other_stacks, speedups, terms_on_chip
+from dragonscale.training.cost.evaluation import judge_one, make_job
 from dragonscale.training.cost.step_ledger import WIRES
 from dragonscale.training.plan.plan import short_plan
 from dragonscale.training.plan.plan_file import parse_plan
-from dragonscale.training.search.stack_search import APART
+from dragonscale.training.search.stack_search import TIE_TOLERANCE
 
 JOB = ["train", "llama3-8b", "--batch", "64seq", "--seq", "8192", "--fix", "mb1", "--remat", "none"]
 
@@ -70,7 +71,7 @@ def test_no_other_release_of_the_same_software_is_advised() -> None:
     assert advised("maxtext") == ["torchtitan", "megatron-lm"]
     assert advised("generic") == []
     slow = make_job(model, parse_slice("h100:8"), 64, 8192, "megatron-fp32")
-    assert not any("--stack" in one.change for one in helps(slow, plan))
+    assert not any("--stack" in help_row(slow, speedup).change for speedup in speedups(slow, plan))
 
 
 def test_what_is_said_where_nothing_helps() -> None:
@@ -82,7 +83,7 @@ def test_what_is_said_where_nothing_helps() -> None:
 def test_advice_says_where_it_leaves_no_room() -> None:
     """Twice the microbatch fits here, above what is recommended."""
     job = make_job(load_model("llama3-8b"), parse_slice("h100:8"), 512, 8192, "megatron-lm")
-    found = helps(job, parse_plan("fsdp8 z1 block mb1"))
+    found = [help_row(job, speedup) for speedup in speedups(job, parse_plan("fsdp8 z1 block mb1"))]
     room = [one for one in found if not one.needs]
     assert room or all("of memory" in one.needs or "GB a chip" in one.needs for one in found)
     assert help_text([Help("remat=none", 0.1, "94% of memory")]) == (
@@ -137,7 +138,7 @@ def test_what_follows_an_answer_is_of_its_stack(tmp_path: Path, capsys: pytest.C
     """A saved plan, the ledger and a plan given back have the stack that was taken."""
     report = ds.train("llama3-8b", on="h100:8", batch="64seq", seq="8192", fix="mb1", remat="none")
     best = report.plans[0]
-    assert report.asked.job().stack.name == best.stack == "megatron-lm"
+    assert report.asked.job.on_slice().stack.name == best.stack == "megatron-lm"
     assert report.ledger.total("exposed_s") == pytest.approx(best.step_s)
     report.save(str(tmp_path / "plan.toml"))
     assert 'stack = "megatron-lm"' in (tmp_path / "plan.toml").read_text()
@@ -161,7 +162,7 @@ def test_the_line_speaks_of_what_the_table_ranks(cost: float | None, per_token: 
     assert slices_note([row]) == [
         f"With the other stack that people run there: h100:8 with megatron-lm {expected} (-20%)."
     ]
-    row.others = [StackRow("megatron-lm", "fsdp8", 10.0 * (1 + APART / 2), 0.4)]
+    row.others = [StackRow("megatron-lm", "fsdp8", 10.0 * (1 + TIE_TOLERANCE / 2), 0.4)]
     assert slices_note([row]) == []
     row.others = [StackRow("megatron-lm", "fsdp8", 8.0, 0.5, tight=True)]
     assert slices_note([row]) == []
@@ -175,9 +176,8 @@ def test_a_job_that_only_the_other_stack_holds(capsys: pytest.CaptureFixture[str
 
 def test_work_and_waiting_are_told_apart_by_the_lines_of_the_ledger() -> None:
     job = make_job(load_model("llama3-8b"), parse_slice("h100:64"), 64, 8192, "megatron-lm")
-    one = plan_report(job, parse_plan("pp4 tp8 fsdp2 mb1 zero=1 block"), brief=True)
-    assert one.verdict is not None
-    work, names = worked_terms(one.verdict.ledger), {row.name for row in one.terms}
+    ledger = judge_one(job, parse_plan("pp4 tp8 fsdp2 mb1 zero=1 block")).ledger
+    work, names = terms_on_chip(ledger), {line.term for line in ledger.lines}
     assert {"mlp matmuls", "attention (QK, softmax, PV)", "recompute", "optimizer"} <= work & names
     assert not work & {*WIRES, "pipeline bubble", "uneven stages", "stragglers", "host", "bound at datasheet rates"}
     assert {"tensor collectives", "pipeline bubble"} <= names - work

@@ -14,8 +14,8 @@ import pytest
 from dragonscale.blocks import terminal
 from dragonscale.commands.questions.verify import VerifyQuestion
 from dragonscale.commands.verify.ask_verify import Verification, with_fitting_plan
+from dragonscale.commands.verify.verify_blocks import page
 from dragonscale.commands.verify.verify_question import read_question
-from dragonscale.commands.verify.verify_sheet import page
 from dragonscale.commands.verify.verify_words import axis_rows, closing, totals
 from dragonscale.evidence.verify.records import Request, VerifyLine, VerifyReport
 from dragonscale.faces.cli import main

@@ -15,6 +15,7 @@ from dragonscale.physics.collectives.profile import expected_time
 from dragonscale.physics.collectives.profile_file import (
     choose,
     implementations,
+    is_measured,
     load_tier,
     profile_for,
     read_tier,
@@ -219,6 +220,29 @@ def test_every_chip_has_a_profile():
     assert choose("domain", "nobody-built-it-yet") == "generic-domain"
     assert choose("fabric", "b200", "roce") == "roce-nodes"
     assert "trtllm" in implementations()
+
+
+UNMEASURED = {
+    *("a10", "a10g", "a6000", "a6000-nvlink", "gaudi3", "gb10", "gh200", "gh200-144gb", "h100-nvl", "h100-pcie"),
+    *("h200-nvl", "l4", "l40s", "m2ultra", "m3ultra", "mi455x", "rtx3090-nvlink", "rtx6000ada", "rtxpro6000"),
+    *("rtxpro6000-ws", "rubin", "t4", "trainium2", "trainium3", "v100"),
+}
+"""Chips whose node nobody has measured collectives in, so that the generic profile stands in."""
+
+
+def test_a_chip_without_a_network_profile_is_listed():
+    from dragonscale.commands.chips_wiring import achievable
+    from dragonscale.physics.hardware import Torus, chip_names
+
+    chips = {name: load_chip(name) for name in chip_names()}
+    switched = {name: chip for name, chip in chips.items() if not isinstance(chip.network, Torus)}
+    unmeasured = {name for name, chip in switched.items() if not is_measured("domain", chip)}
+    assert unmeasured == UNMEASURED, "name it under `chips` of the profile of its network, or in this list"
+    assert all(is_measured("torus", chip) for name, chip in chips.items() if name not in switched)
+    said = {name for name in ("l40s", "h100", "v5p") if "generic-domain, not measured on it" in achievable(chips[name])}
+    assert said == {"l40s"}
+    for file in tier_files().values():
+        assert set(file.chips) <= set(chips), f"{file.name} names a chip that does not exist"
 
 
 def test_wrong_profiles_are_one_sentence(tmp_path):

@@ -40,7 +40,7 @@ from dragonscale.training.cost.evaluation import first, judge_one, make_job
 from dragonscale.training.plan.plan import Plan
 from dragonscale.training.plan.stack import Stack, change, load_stack, on_chip, stacks
 from dragonscale.training.plan.timers import expected_timer
-from dragonscale.training.search.bands import job_band
+from dragonscale.training.search.error_bands import job_band
 
 STEPS = Path(__file__).parents[2] / "docs" / "data" / "h200_stack_steps.jsonl"
 H200 = parse_slice("h200:1")

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 import dragonscale as ds
-from dragonscale.commands.profile.ask_profile import completed
 from dragonscale.errors import InputError
 from dragonscale.evidence.profiles.beside import expected_step
+from dragonscale.evidence.profiles.profiled import completed
 from dragonscale.evidence.profiles.savings import expected_attention, find_savings
 from dragonscale.evidence.verify.records import Request
 from dragonscale.faces.cli import main

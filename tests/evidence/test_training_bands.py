@@ -20,7 +20,16 @@ from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.training.cost.evaluation import make_job
 from dragonscale.training.plan.plan_file import parse_plan
-from dragonscale.training.search.bands import MIN_RUNS, NOMINAL, Band, band_of, job_band, job_error, runs_of, tables
+from dragonscale.training.search.error_bands import (
+    MIN_RUNS,
+    NOMINAL,
+    Band,
+    band_of,
+    job_band,
+    job_error,
+    runs_of,
+    tables,
+)
 from dragonscale.training.search.run_kinds import RunKind, generation
 from tools.fit_bands import NEAREST, REACH, calibrated, residuals, unpublished_stretch
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from dragonscale.commands.sweep.sweep_sheet import BEGIN, END, SHORT, shown
+from dragonscale.commands.sweep.sweep_rows import COLUMNS, shown
+from dragonscale.commands.sweep.sweep_tables import BEGIN, END
 from dragonscale.evidence.verify.records import SweepScore, VerifyRow, score
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -52,5 +53,5 @@ def test_the_page_shows_the_table() -> None:
     rows = read_rows()
     assert rows
     for row in rows:
-        line = " | ".join(shown(name, row[name]).replace("|", "\\|") for name in SHORT["verify"])
+        line = " | ".join(shown(name, row[name]).replace("|", "\\|") for name in COLUMNS["shown"]["verify"])
         assert f"| {line} |" in inside

@@ -4,8 +4,8 @@ import functools
 
 import pytest
 
-from dragonscale.commands.export.training import stack_for
 from dragonscale.errors import Infeasible
+from dragonscale.exports.judges import stack_for
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.runs import TrainingRun
 from dragonscale.exports.software import software

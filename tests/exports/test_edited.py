@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 import dragonscale as ds
-from dragonscale.commands.export.serving import engine_for
 from dragonscale.errors import InputError
 from dragonscale.exports.imported import Given, Imported
+from dragonscale.exports.judges import engine_for
 from dragonscale.exports.reading import read_plan
 from dragonscale.exports.target import target_named
 from dragonscale.serving.engine.plan import ServingPlan

@@ -69,7 +69,7 @@ def test_a_report_keeps_the_ledger_that_it_was_read_off() -> None:
 
 def test_axes_of_one_chip_cost_nothing_beside_plans_that_use_them() -> None:
     """Moves over axes that no plan of a batch splits are not costed: the numbers are those of a batch where some do."""
-    job = read_train(TrainQuestion("mixtral-8x7b", on="h100:64", batch="4Mi", seq=4096)).job()
+    job = read_train(TrainQuestion("mixtral-8x7b", on="h100:64", batch="4Mi", seq=4096)).job.on_slice()
     plans = [parse_plan(text) for text in ("fsdp=64", "fsdp=32,tensor=2", "fsdp=32,context=2", "fsdp=8,expert=8")]
     together = judge(job, plans[0], degrees_of(plans))
     alone = [judge_one(job, plan) for plan in plans]

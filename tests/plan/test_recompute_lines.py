@@ -14,7 +14,7 @@ from dragonscale.models import load_model
 from dragonscale.models.activations import saved_tensors
 from dragonscale.models.program import Section
 from dragonscale.physics.notation import parse_array
-from dragonscale.plan.recompute import again_lines
+from dragonscale.plan.recompute import recomputed_lines
 from dragonscale.plan.rules import training_rules, undivided
 
 MODELS = ("llama3-8b", "gemma2-9b", "mixtral-8x7b", "deepseek-v3", "qwen3-next-80b-a3b", "gpt-oss-120b")
@@ -80,7 +80,7 @@ def is_enough(section: Section, lines: frozenset[int], kept: set[str]) -> bool:
 def test_lines_that_run_again_are_enough_and_none_is_idle(policy: str) -> None:
     for name, section in sections():
         kept = {array.name for array in saved_tensors(section, policy)} if policy != "block" else set()
-        lines = again_lines(section, policy)
+        lines = recomputed_lines(section, policy)
         assert is_enough(section, lines, kept), (name, section.name)
         for line in lines:
             assert not is_enough(section, lines - {line}, kept), (name, section.name, section.ops[line])

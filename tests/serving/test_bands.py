@@ -12,7 +12,7 @@ from dragonscale.evidence.bands import Residual, band_around, inside, kinds_of, 
 from dragonscale.physics.hardware.catalogue import chip_names
 from dragonscale.serving.engine.engine import engines
 from dragonscale.serving.space.bands import FAMILIES, MEASURES, MIN_RUNS, ServedKind, band_of, counted_share, tables
-from dragonscale.training.search.bands import NOMINAL
+from dragonscale.training.search.error_bands import NOMINAL
 from dragonscale.training.search.run_kinds import GENERATIONS
 from tools.fit_bands import best_stretch, best_tail
 

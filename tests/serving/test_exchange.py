@@ -61,7 +61,7 @@ def test_heads_that_do_not_share_read_the_cache_again():
 
 def test_plain_experts_scale_with_their_products():
     plain, usual = (
-        replace(deploy("mixtral-8x7b", "h200:2", "tensor=2,weights=fp8,compute=fp8"), engine=engine)
+        replace(deploy("mixtral-8x7b", "h200:2", "tensor=2,weights=fp8,compute=fp8"), launched_engine=engine)
         for engine in (load_engine("trtllm-0"), adjust(load_engine("trtllm-0"), experts={"kernels": ""}))
     )
     small, large = (iteration_cost(plain, decode(batch, 1000)).terms["experts"].expected[0] for batch in (512, 4096))

@@ -10,7 +10,7 @@ import pytest
 
 from dragonscale.commands.questions.simulate import SimulateQuestion
 from dragonscale.commands.simulate.traffic_flags import read_classes, read_traffic
-from dragonscale.commands.traffic import TrafficReport, describe, save_traffic, traffic_sheet
+from dragonscale.commands.traffic import save_traffic, traffic_blocks
 from dragonscale.simulation import (
     Fixed,
     Fleet,
@@ -25,6 +25,7 @@ from dragonscale.simulation import (
 )
 from dragonscale.simulation.distributions import Profile
 from dragonscale.simulation.sessions import Mixed
+from dragonscale.simulation.trace_fit import TraceFit, fit_trace
 
 SAMPLES = Path(__file__).parents[2] / "examples" / "traces"
 POOL = Pool(LinearTimes(0.012, 1e-4, 0.0, 4e-5), 2_000_000, share_prefixes=True)
@@ -41,7 +42,7 @@ def bursts(count: int) -> list[SimulatedRequest]:
     return [SimulatedRequest(number, *row) for number, row in enumerate(rows)]
 
 
-def generator(report: TrafficReport, folder: Path, requests: int):
+def generator(report: TraceFit, folder: Path, requests: int):
     path = folder / "traffic.toml"
     save_traffic(report, str(path))
     question = SimulateQuestion("", on="h100:1", traffic=str(path), requests=str(requests))
@@ -50,7 +51,7 @@ def generator(report: TrafficReport, folder: Path, requests: int):
 
 def test_a_fitted_generator_has_the_percentiles_of_the_trace(tmp_path: Path) -> None:
     trace = bursts(3000)
-    report = describe("mine", trace)
+    report = fit_trace("mine", trace)
     fitted = generator(report, tmp_path, 6000)
     one = simulate(Fleet(POOL), Replay(lambda: iter(trace), len(trace)), SimulationOptions(warmup=0.05))
     other = simulate(Fleet(POOL), fitted, SimulationOptions(warmup=0.05, classes=({},)))
@@ -62,7 +63,7 @@ def test_a_fitted_generator_has_the_percentiles_of_the_trace(tmp_path: Path) -> 
 
 
 def test_a_trace_is_described_as_it_is() -> None:
-    report = describe("mine", bursts(3000))
+    report = fit_trace("mine", bursts(3000))
     prompt, output = report.lengths["prompt"], report.lengths["output"]
     tokens = numpy.array([one.input_tokens for one in bursts(3000)])
     assert (prompt["mean"], prompt["p99"], prompt["max"]) == (tokens.mean(), numpy.percentile(tokens, 99), tokens.max())
@@ -72,7 +73,7 @@ def test_a_trace_is_described_as_it_is() -> None:
     assert report.peak > 1.5
     assert (report.sessions, report.turns, report.repeated) == (3000, 1.0, 0.0)
     assert output["mean"] < prompt["mean"]
-    facts: Any = traffic_sheet(report, False).blocks[1]
+    facts: Any = traffic_blocks(report, False).blocks[1]
     labels = [row.label for row in facts.rows]
     assert labels == ["requests", "rate", "bursts", "lengths"]
 
@@ -88,7 +89,7 @@ def test_sessions_and_prefixes_of_a_trace_are_found_again(tmp_path: Path) -> Non
             trace.append(follows)
             follows = after(follows, follows.arrival_s)
     trace = sorted(trace, key=lambda one: one.arrival_s)
-    report = describe("sessions", trace)
+    report = fit_trace("sessions", trace)
     assert report.turns == pytest.approx(4, rel=0.1)
     assert report.think_s == pytest.approx(5.0, rel=0.1)
     assert report.repeated == pytest.approx(0.7, abs=0.1)
@@ -104,7 +105,7 @@ def test_sessions_and_prefixes_of_a_trace_are_found_again(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("name", ["azure_sample.csv", "mooncake_sample.jsonl", "plain_sample.csv.gz"])
 def test_every_kind_of_trace_gives_a_file_that_runs(name: str, tmp_path: Path) -> None:
-    report = describe(name, list(read_trace(SAMPLES / name).read()))
+    report = fit_trace(name, list(read_trace(SAMPLES / name).read()))
     source = generator(report, tmp_path, 100)
     assert simulate(Fleet(POOL), source, SimulationOptions(classes=({},))).outcome.finished == 100
     question = SimulateQuestion("", on="h100:1", traffic=str(tmp_path / "traffic.toml"))

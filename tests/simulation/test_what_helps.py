@@ -31,6 +31,7 @@ def fleet(prefills: int = 0, replicas: int = 2) -> Any:
     )
     return SimpleNamespace(
         fleet=pools,
+        prefilling_pool="serve",
         limits=LaunchLimits(),
         targets={"tpot_s": 1.0},
         has_targets=True,

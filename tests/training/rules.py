@@ -21,7 +21,7 @@ from dragonscale.training.plan.plan import AXES, Plan, short_plan
 from dragonscale.training.plan.simplicity import SAME, SHORT, points
 from dragonscale.training.search import headroom as room
 from dragonscale.training.search.allowed_space import advice_against, freeing_modules
-from dragonscale.training.search.bands import job_error
+from dragonscale.training.search.error_bands import job_error
 from dragonscale.training.search.legal import illegal
 from dragonscale.training.search.run_kinds import needed_gains
 from dragonscale.training.search.search import search
@@ -57,8 +57,7 @@ def answer_to(line: str) -> Answer:
     report = ask(question_of(shlex.split(line)), Listener())
     assert report.plans, f"{line}: no plan. {' '.join(report.notes)}"
     best = report.plans[0]
-    assert best.job is not None
-    return Answer(best.job, best.plan, report)
+    return Answer(report.asked.answered.assessed.job, best.plan, report)
 
 
 def seconds_of(answer: Answer, plan: Plan) -> float:

@@ -4,12 +4,11 @@ import json
 
 import pytest
 
-from dragonscale.commands.train import ask_train as comparisons
-from dragonscale.commands.train.advice import memory_advice
-from dragonscale.commands.train.plans import plan_report
 from dragonscale.faces.cli import main
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
+from dragonscale.training.advice import given_plan
+from dragonscale.training.advice.memory_relief import memory_relief
 from dragonscale.training.cost.evaluation import Job, judge_one, make_job
 from dragonscale.training.plan.plan import Plan
 from dragonscale.training.plan.plan_file import parse_plan
@@ -101,17 +100,17 @@ def test_a_given_plan_is_judged_with_a_note(capsys: pytest.CaptureFixture[str]) 
 
 def test_a_bounded_comparison_does_not_ask_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a large space a comparison takes the plan's own words, which pins nothing."""
-    monkeypatch.setattr(comparisons, "BOUNDED", 1)
+    monkeypatch.setattr(given_plan, "MAX_PLANS_COMPARED", 1)
     here, plan = job("h100:64"), parse_plan("fsdp16 tp4 z3")
-    around = comparisons.space_around(here, plan, Space(fixed={"microbatch": 1}))
+    around = given_plan.space_around(here, plan, Space(fixed={"microbatch": 1}))
     assert not split_and_sharded(search(here, around, 20))
-    pinned = comparisons.space_around(here, plan, parse_space("zero=3"))
+    pinned = given_plan.space_around(here, plan, parse_space("zero=3"))
     assert pinned.zero == (3,)
 
 
 def test_advice_on_memory_does_not_lead_there() -> None:
     """ZeRO-3 is what would fit."""
     here, plan = job("h100:64"), parse_plan("dp16 fsdp1 tp4 z0")
-    told = memory_advice(here, plan, plan_report(here, plan, brief=True).memory, judge_one(here, plan))
-    assert "zero=1" in told
-    assert "zero=3" not in told
+    relief = memory_relief(here, plan, judge_one(here, plan))
+    assert relief is not None
+    assert relief.plan.zero == 1

@@ -6,7 +6,8 @@ from dataclasses import replace
 import numpy
 import pytest
 
-from dragonscale.commands.train.train_question import TrainQuestion, read_question
+from dragonscale.commands.questions.train import TrainQuestion
+from dragonscale.commands.train.train_question import read_question
 from dragonscale.errors import InputError
 from dragonscale.models import load_model
 from dragonscale.models.flops import Workload, key_pairs
@@ -193,8 +194,8 @@ def test_a_search_with_documents_gives_what_a_plan_judged_alone_gives():
 
 def test_documents_are_read_at_the_edge():
     asked = TrainQuestion(model="llama3-8b", on="h100:8", batch="64seq", seq="8192", documents="2048")
-    assert read_question(asked).job().documents == 2048
-    assert read_question(replace(asked, documents="8192")).job().documents is None
+    assert read_question(asked).job.on_slice().documents == 2048
+    assert read_question(replace(asked, documents="8192")).job.on_slice().documents is None
     with pytest.raises(InputError, match="at least one token"):
         read_question(replace(asked, documents="0"))
     with pytest.raises(InputError, match="is not timed with masked documents yet"):

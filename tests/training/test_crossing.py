@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from dragonscale.commands.overtake import overtaking, price_where
 from dragonscale.faces.cli import main
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.training.advice.codesign import knobs, on_chip, raised
 from dragonscale.training.advice.crossing import CAPACITY, crossings
+from dragonscale.training.advice.overtaking import overtaking, price_where
 from dragonscale.training.cost.evaluation import first, judge_one, make_job
 from dragonscale.training.plan.plan_file import parse_plan
 

@@ -4,7 +4,7 @@ import pytest
 
 from dragonscale.commands.questions.train import TrainQuestion
 from dragonscale.commands.train.ask_train import understood
-from dragonscale.commands.train.train_question import TrainAsked
+from dragonscale.commands.train.train_question import TrainRequest
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.runtime.train.settings import read_order
@@ -15,7 +15,7 @@ from dragonscale.training.plan.stack import stacks
 from dragonscale.training.search.data_ranks import read_ranks
 
 
-def asked(plan: str, stack: str = "megatron") -> TrainAsked:
+def asked(plan: str, stack: str = "megatron") -> TrainRequest:
     words = {"model": "llama3-70b", "on": "h100:512", "batch": "512seq", "seq": "8192"}
     return understood(TrainQuestion(**words, stack=stack, plan=plan, alone=True))
 
@@ -42,8 +42,8 @@ def asked(plan: str, stack: str = "megatron") -> TrainAsked:
 )
 def test_data_parallel_ranks_as_they_are_written(stack: str, text: str, expected: str, note: str) -> None:
     found = asked(text, stack)
-    assert found.plan is not None
-    assert short_plan(found.plan).replace(" ring", "") == expected
+    assert found.job.plan is not None
+    assert short_plan(found.job.plan).replace(" ring", "") == expected
     told = [one for one in found.notes if "data=" in one]
     assert any(note in one for one in told) if note else not told
 
@@ -79,8 +79,8 @@ def test_our_own_program_reads_them_alike() -> None:
 
 def verdict(text: str) -> Verdict:
     found = asked(text)
-    assert found.plan is not None
-    return judge_one(found.job(), found.plan)
+    assert found.job.plan is not None
+    return judge_one(found.job.on_slice(), found.job.plan)
 
 
 def test_the_memory_of_replicas_and_shards_agrees() -> None:

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dragonscale.commands.train.train_question import TrainQuestion, read_question
+from dragonscale.commands.questions.train import TrainQuestion
+from dragonscale.commands.train.train_question import read_question
 from dragonscale.errors import InputError
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
@@ -146,7 +147,7 @@ def question(**flags) -> TrainQuestion:
 def test_capacity_says_how_many_tokens_it_drops():
     asked = read_question(question(skew=2.0, capacity=1.25))
     assert "14.1% of the rows" in " ".join(asked.notes)
-    assert asked.job().stack.experts.capacity == 1.25
+    assert asked.job.on_slice().stack.experts.capacity == 1.25
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,12 @@ from dragonscale.errors import NonFiniteCost
 from dragonscale.faces.cli.app import run
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.training.cost import step, step_ledger
+from dragonscale.training.cost import optimizer_update, step_ledger
 from dragonscale.training.cost.evaluation import Job, first, judge_one, make_job
 from dragonscale.training.plan.plan import Plan
 from dragonscale.training.plan.plan_file import parse_plan
 from dragonscale.training.plan.simplicity import SLACK
-from dragonscale.training.search.bands import job_error
+from dragonscale.training.search.error_bands import job_error
 from dragonscale.training.search.run_kinds import needed_gains
 from dragonscale.training.search.search import Found, search
 from dragonscale.training.search.space import Space
@@ -69,7 +69,7 @@ def test_a_search_agrees_with_its_plans_judged_alone(searches: list[tuple[Job, F
 
 
 def test_a_cost_that_is_no_number_ends_a_search_and_names_its_term(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step, "muon_seconds", lambda *_, **__: numpy.nan)
+    monkeypatch.setattr(optimizer_update, "muon_seconds", lambda *_, **__: numpy.nan)
     with pytest.raises(NonFiniteCost, match=r"optimizer of plans with .* came out as nan"):
         search(job_of("llama3-8b"), bounded=False)
 
@@ -88,7 +88,7 @@ def test_a_cost_that_is_no_number_ends_a_single_plan_and_names_its_line(monkeypa
 def test_the_command_line_tells_it_in_a_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(step, "muon_seconds", lambda *_, **__: numpy.inf)
+    monkeypatch.setattr(optimizer_update, "muon_seconds", lambda *_, **__: numpy.inf)
     code = run(["train", "llama3-8b", "--on", "h100:8", "--batch", "64seq", "--seq", "4k", "--stack", "megatron-core"])
     told = capsys.readouterr().err
     assert code == 1
@@ -99,13 +99,13 @@ def test_the_command_line_tells_it_in_a_sentence(
 def test_numeric_warnings_are_printed_to_nobody(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    work = step.state_seconds
+    work = optimizer_update.state_seconds
 
     def warns(*given):
         _ = numpy.array([0.0]) / numpy.array([0.0])
         return work(*given)
 
-    monkeypatch.setattr(step, "state_seconds", warns)
+    monkeypatch.setattr(optimizer_update, "state_seconds", warns)
     line = ["train", "llama3-8b", "--on", "h100:8", "--batch", "64seq", "--seq", "4k", "--plan", "fsdp8", "--alone"]
     with warnings.catch_warnings():
         warnings.simplefilter("always")

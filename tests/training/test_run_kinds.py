@@ -10,7 +10,7 @@ from dragonscale.physics.hardware import parse_slice
 from dragonscale.training.cost.evaluation import Job, make_job
 from dragonscale.training.plan.plan_file import parse_plan
 from dragonscale.training.plan.stack import stacks
-from dragonscale.training.search.bands import job_error
+from dragonscale.training.search.error_bands import job_error
 from dragonscale.training.search.run_kinds import (
     GENERATIONS,
     SPLITS,

@@ -139,7 +139,7 @@ def test_a_plan_alone_is_the_same_in_a_million(model: str, on: str, batch: int, 
             for place in chance.integers(0, len(chosen), 3):
                 line = int(chance.integers(0, len(POLICIES)))
                 plan = replace(words, remat=POLICIES[line])
-                plan = replace(plan, **{name: int(chosen.numbers[name][place]) for name in DEGREES})
+                plan = replace(plan, **{name: int(chosen.degrees[name][place]) for name in DEGREES})
                 alone = judge_one(job, plan)
                 assert judged.seconds[line][place] == pytest.approx(first(alone.seconds), rel=1e-9)
                 held = numpy.broadcast_to(judged.hbm_bytes[line], len(chosen))[place]

@@ -12,7 +12,7 @@ from dragonscale.training.cost.evaluation import Job, first, judge_one, make_job
 from dragonscale.training.plan.plan import Plan, short_plan
 from dragonscale.training.plan.plan_file import parse_plan
 from dragonscale.training.plan.simplicity import handicap, order, points
-from dragonscale.training.search.bands import job_error
+from dragonscale.training.search.error_bands import job_error
 from dragonscale.training.search.legal import unrunnable
 from dragonscale.training.search.search import Found, listed, search, shape_of, twins
 from dragonscale.training.search.search_memory import Candidate

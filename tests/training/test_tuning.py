@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from dragonscale.commands.questions.train import TrainQuestion
 from dragonscale.commands.train.lengths import packed_sequences, with_lengths
-from dragonscale.commands.train.train_question import TrainQuestion, read_question
+from dragonscale.commands.train.train_question import read_question
 from dragonscale.errors import InputError
 from dragonscale.faces.cli import main
 from dragonscale.models import load_model
@@ -161,7 +162,7 @@ def test_what_cannot_be_is_refused_in_a_sentence(words: tuple[Any, ...], said: s
 
 def test_a_rank_alone_means_adapters():
     asked = read_question(TrainQuestion("llama3-8b", "2x4090", lora_rank=8, batch="4seq", seq="1024"))
-    assert (asked.tuning.method, asked.tuning.rank, str(asked.piece)) == ("lora", 8, "rtx4090:2")
+    assert (asked.job.tuning.method, asked.job.tuning.rank, str(asked.job.slice)) == ("lora", 8, "rtx4090:2")
     assert "--method lora taken: a rank and targets are of adapters." in asked.notes
     wrong: dict[Any, str] = {"8,64": "one whole number; a table of `dscale sweep`", "-3": "a whole number of 1 or more"}
     for rank, said in wrong.items():
@@ -171,10 +172,10 @@ def test_a_rank_alone_means_adapters():
 
 def test_targets_that_a_model_lacks_are_told_and_passed_over():
     asked = read_question(TrainQuestion("llama3-8b", "h100:1", method="lora", lora_targets="q_proj,experts"))
-    assert asked.tuning.targets == "q_proj"
+    assert asked.job.tuning.targets == "q_proj"
     assert "llama3-8b has no experts, and the other targets get adapters." in asked.notes
     experts = read_question(TrainQuestion("qwen3-30b-a3b", "h100:2", method="lora", lora_targets="q_proj,experts"))
-    assert experts.tuning.targets == "q_proj,experts"
+    assert experts.job.tuning.targets == "q_proj,experts"
 
 
 def test_the_critical_batch_is_of_models_that_start_from_nothing():
@@ -195,8 +196,8 @@ def test_methods_and_optimizers_by_the_names_people_use():
         "sgd",
     ]
     asked = read_question(TrainQuestion("llama3-8b", "h100:1", method="qlora", optimizer="adamw-8bit"))
-    assert asked.space.words.optimizer == "adam8"
-    assert (asked.sequences, asked.sequence, asked.tuning.frozen) == (16, 2048, "nf4")
+    assert asked.job.space.words.optimizer == "adam8"
+    assert (asked.job.batch, asked.job.sequence, asked.job.tuning.frozen) == (16, 2048, "nf4")
 
 
 def test_a_plan_file_keeps_how_it_is_tuned(tmp_path):
@@ -207,7 +208,7 @@ def test_a_plan_file_keeps_how_it_is_tuned(tmp_path):
     read = load_training_file(tmp_path / "plan.toml")
     assert (read.method, read.lora_rank) == ("qlora", 8)
     asked = read_question(TrainQuestion(plan=str(tmp_path / "plan.toml")))
-    assert asked.job().tuning == Tuning("qlora", 8, "", "nf4", asked=True)
+    assert asked.job.on_slice().tuning == Tuning("qlora", 8, "", "nf4", asked=True)
 
 
 def test_lengths_are_packed(tmp_path):

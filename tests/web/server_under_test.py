@@ -22,34 +22,26 @@ class Served:
     def __init__(self, settings: PageSettings, port: int) -> None:
         self.settings, self.port = settings, port
 
-    def send(
-        self,
-        method: str,
-        path: str,
-        body: bytes | None = None,
-        headers: dict[str, str] | None = None,
-        source: str = "127.0.0.1",
-    ) -> Answer:
+    def send(self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None) -> Answer:
         """One request over a connection of its own: status, headers, body."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60, source_address=(source, 0))
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         with contextlib.closing(connection):
             connection.request(method, path, body, headers or {})
             response = connection.getresponse()
             return response.status, {name.lower(): value for name, value in response.getheaders()}, response.read()
 
-    def ask(self, request: Any, tab: str = "t", source: str = "127.0.0.1") -> list[dict[str, Any]]:
+    def ask(self, request: Any) -> list[dict[str, Any]]:
         """The messages of an answer."""
-        headers = JSON | {"x-dragonscale-tab": tab}
-        _, _, body = self.send("POST", "/api/ask", json.dumps(request).encode(), headers, source)
+        _, _, body = self.send("POST", "/api/ask", json.dumps(request).encode(), JSON)
         return [json.loads(line) for line in body.splitlines()]
 
     def health(self) -> dict[str, Any]:
         """What `/health` says."""
         return json.loads(self.send("GET", "/health")[2])
 
-    def open(self, source: str = "127.0.0.1") -> socket.socket:
+    def open(self) -> socket.socket:
         """A bare connection."""
-        return socket.create_connection(("127.0.0.1", self.port), 10, (source, 0))
+        return socket.create_connection(("127.0.0.1", self.port), 10)
 
 
 @contextlib.contextmanager

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from dragonscale.commands.models import overtaken_at
 from dragonscale.models import count_parameters, load_model, model_names
 from dragonscale.models.huggingface import load_config
+from dragonscale.models.over_length import overtaken_at
 from dragonscale.physics.hardware import load_chip, parse_slice
 from dragonscale.physics.hardware.changes import changed_chip
 from dragonscale.web.page_request import KEPT

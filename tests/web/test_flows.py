@@ -273,6 +273,7 @@ def test_something_is_shown_before_anything_is_computed(page: Any, page_address:
     until(page, "the link's answer", lambda: page.locator("#answer .sentence").count() == 1)
     assert page.locator("#answer .sentence").inner_text() == "12 s a step <b>here</b>"
     assert figures(page) == {"step": "12s"}
+    assert page.locator(".linked-mark").inner_text().startswith("Not checked yet.")
     page.unroute("**/api/ask")
 
 

@@ -101,6 +101,44 @@ def test_every_tab_has_no_serious_fault(page_browser, page_address, tab, theme, 
         assert judge(looked, page_address, size is PHONE) == []
 
 
+LISTED = """() => {
+  const options = [...document.querySelectorAll('.options .option')].map((one) => one.getBoundingClientRect());
+  const now = document.querySelector('.options .option-now').getBoundingClientRect();
+  const list = document.querySelector('.options:not([hidden])').getBoundingClientRect();
+  return {
+    tallest: Math.max(...options.map((box) => box.height)),
+    inside: options.every((box) => box.right <= list.right + 1),
+    chosen: now.top >= list.top && now.bottom <= list.bottom,
+    headings: [...document.querySelectorAll('h1, h2, h3')].map((one) => one.tagName).slice(0, 2),
+  };
+}"""
+ROWS = """() => {
+  const shown = [...document.querySelectorAll('.answer .card')].map((one) => one.getBoundingClientRect());
+  const answer = document.querySelector('.answer').getBoundingClientRect();
+  const reach = (box) => shown.filter((one) => one.top < box.bottom && one.bottom > box.top)
+    .reduce((most, one) => Math.max(most, one.right), 0);
+  return shown.filter((box) => reach(box) < answer.right - 40).length;
+}"""
+
+
+@pytest.mark.slow
+def test_lists_tables_and_rows_fill_their_place(page_browser, page_address):
+    """The list of chips opens at the chosen one, the table of chips fits its card, no row of cards ends early."""
+    given = GIVEN.replace("h100:8", "v5p:8")
+    with Looked(page_browser, page_address, given, "light", WIDE) as looked:
+        looked.page.locator("[data-field=on] input[type=text]").click()
+        listed = looked.page.evaluate(LISTED)
+        assert listed["tallest"] < 80
+        assert listed["inside"]
+        assert listed["chosen"]
+        assert listed["headings"] == ["H1", "H2"]
+    with Looked(page_browser, page_address, "chips", "light", WIDE) as looked:
+        table = looked.page.locator(".data-table")
+        assert table.evaluate("(one) => one.scrollWidth - one.clientWidth") <= 0
+    with Looked(page_browser, page_address, GIVEN, "light", {"width": 2560, "height": 1440}) as looked:
+        assert looked.page.evaluate(ROWS) == 0
+
+
 def test_axe_finds_what_is_wrong(page_browser):
     page = page_browser.new_page()
     page.set_content("<html><body><input><p style='color:#ccc;background:#fff'>pale</p></body></html>")

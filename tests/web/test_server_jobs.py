@@ -87,7 +87,7 @@ def test_jobs_are_refused_begun_and_cancelled_with_all_their_children(server: Se
     _, second = begin(server, VERIFY | {"on": "nothing"})
     _, third = begin(server, VERIFY)
     status, said = begin(server, VERIFY)
-    assert (status, said["error"]["kind"]) == (429, "busy"), "two wait for this address"
+    assert (status, said["error"]["kind"]) == (429, "busy"), "two wait already"
     end = time.monotonic() + 120
     while not processes() and time.monotonic() < end:
         time.sleep(0.05)

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import shutil
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -18,67 +17,50 @@ from dragonscale.web.page_request import KEPT
 from dragonscale.web.server.lanes import BEHIND, QUICK, SLOW
 from dragonscale.web.server.pool import PageWorker, WorkerPool
 from dragonscale.web.server.settings import PageSettings
-from dragonscale.web.server.turns import Crowded, FairQueue, Turn
+from dragonscale.web.server.turns import Crowded, Turn, TurnQueue
 
 
-def put(queue: FairQueue, address: str, tab: str, lane: str = QUICK, count: int = 1) -> None:
+def put(queue: TurnQueue, lane: str, count: int = 1) -> None:
     for index in range(count):
-        queue.put(Turn(f"{address} {tab} {index}".encode(), address, tab, lane))
+        queue.put(Turn(f"{lane} {index}".encode(), lane))
 
 
-def order(queue: FairQueue, eligible: Callable[[Turn], bool] = lambda _: True) -> list[str]:
+def order(queue: TurnQueue, eligible: Callable[[Turn], bool] = lambda _: True) -> list[str]:
     found = []
     while (turn := queue.next(eligible)) is not None:
         found.append(turn.body.decode())
     return found
 
 
-def test_turns_go_round_between_addresses_then_tabs() -> None:
-    queue = FairQueue(PageSettings())
-    put(queue, "a", "1", count=3)
-    put(queue, "a", "2", count=1)
-    put(queue, "b", "1", count=2)
-    assert order(queue) == ["a 1 0", "b 1 0", "a 2 0", "b 1 1", "a 1 1", "a 1 2"]
-
-
-def test_an_address_with_work_under_way_lets_others_pass() -> None:
-    queue = FairQueue(PageSettings())
-    put(queue, "a", "1", count=2)
-    running = queue.next(lambda _: True)
-    assert running is not None
-    put(queue, "b", "1", count=2)
-    first = queue.next(lambda _: True)
-    assert first is not None
-    assert first.address == "b"
-    queue.ended(first)
-    assert order(queue) == ["b 1 1", "a 1 1"]
+def test_turns_come_by_lane_and_in_a_lane_in_their_order() -> None:
+    queue = TurnQueue(9)
+    put(queue, BEHIND, 2)
+    put(queue, SLOW, 2)
+    put(queue, QUICK, 2)
+    assert order(queue) == ["quick 0", "quick 1", "slow 0", "slow 1", "behind 0", "behind 1"]
 
 
 def test_what_is_full_is_refused_and_nothing_is_kept_of_those_who_left() -> None:
-    queue = FairQueue(PageSettings(waiting=5, waiting_per_address=3, waiting_per_tab=2))
-    put(queue, "a", "1", count=2)
-    with pytest.raises(Crowded, match="you sent"):
-        put(queue, "a", "1")
-    put(queue, "a", "2")
-    with pytest.raises(Crowded, match="you sent"):
-        put(queue, "a", "3")
-    put(queue, "b", "1", count=2)
-    with pytest.raises(Crowded, match="others sent"):
-        put(queue, "c", "1")
+    queue = TurnQueue(3)
+    put(queue, QUICK, 2)
+    put(queue, SLOW)
+    with pytest.raises(Crowded, match="3 questions wait already"):
+        put(queue, QUICK)
     for turn in queue.all_waiting():
         assert queue.drop(turn)
-    assert (queue.waiting, queue.addresses) == (0, {})
+        assert not queue.drop(turn)
+    assert queue.waiting == 0
 
 
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("12"), st.sampled_from([QUICK, SLOW])), max_size=30))
+@given(st.lists(st.sampled_from([QUICK, SLOW, BEHIND]), max_size=30))
 @settings(max_examples=30)
-def test_nothing_is_lost_and_quick_work_never_waits_for_slow(asked: list[tuple[str, str, str]]) -> None:
-    queue = FairQueue(PageSettings())
-    for address, tab, lane in asked:
-        put(queue, address, tab, lane)
+def test_nothing_is_lost_and_quick_work_never_waits_for_slow(lanes: list[str]) -> None:
+    queue = TurnQueue(30)
+    for lane in lanes:
+        put(queue, lane)
     quick = order(queue, lambda turn: turn.lane == QUICK)
-    assert len(quick) == sum(lane == QUICK for _, _, lane in asked)
-    assert len(order(queue)) == len(asked) - len(quick)
+    assert len(quick) == lanes.count(QUICK)
+    assert len(order(queue)) == len(lanes) - len(quick)
     assert queue.waiting == 0
 
 
@@ -91,8 +73,8 @@ def pool() -> Iterator[WorkerPool]:
     shutil.rmtree(found.folder)
 
 
-def asked(pool: WorkerPool, tab: str, lane: str = QUICK, key: str = "", address: str = "a") -> Turn:
-    turn = Turn(b"{}", address, tab, lane, key)
+def asked(pool: WorkerPool, lane: str = QUICK, key: str = "") -> Turn:
+    turn = Turn(b"{}", lane, key)
     pool.submit(turn)
     return turn
 
@@ -109,20 +91,20 @@ def done(pool: WorkerPool, turn: Turn, held: tuple[str, ...] = ()) -> PageWorker
     return worker
 
 
-def test_a_tab_returns_to_its_worker(pool: WorkerPool) -> None:
-    first, second = done(pool, asked(pool, "1")), done(pool, asked(pool, "2"))
-    assert first is not second
-    for tab, worker in (("1", first), ("2", second), ("1", first), ("2", second)):
-        assert done(pool, asked(pool, tab)) is worker
-    held = asked(pool, "1")
-    assert worker_of(pool, asked(pool, "1")) not in (None, first), "it does not wait for it"
-    done(pool, held)
+def test_the_worker_that_was_asked_last_is_asked_again(pool: WorkerPool) -> None:
+    last = done(pool, asked(pool))
+    assert all(done(pool, asked(pool)) is last for _ in range(3))
+    held = asked(pool)
+    assert worker_of(pool, held) is last
+    other = worker_of(pool, asked(pool))
+    assert other not in (None, last), "the next question does not wait for it"
+    assert done(pool, held) is last
 
 
 def test_one_worker_is_kept_free_of_slow_work(pool: WorkerPool) -> None:
-    slow = [asked(pool, str(index), SLOW) for index in range(3)]
+    slow = [asked(pool, SLOW) for index in range(3)]
     assert [worker_of(pool, one) is not None for one in slow] == [True, True, False]
-    quick = [asked(pool, "q", QUICK) for _ in range(2)]
+    quick = [asked(pool, QUICK) for _ in range(2)]
     assert [worker_of(pool, one) is not None for one in quick] == [True, False]
     done(pool, quick[0])
     assert worker_of(pool, quick[1]) is not None
@@ -132,20 +114,20 @@ def test_one_worker_is_kept_free_of_slow_work(pool: WorkerPool) -> None:
 
 
 def test_a_record_that_a_worker_remembers_is_no_search(pool: WorkerPool) -> None:
-    knows = done(pool, asked(pool, "1", SLOW, key="7"), ("7",))
+    knows = done(pool, asked(pool, SLOW, key="7"), ("7",))
     assert knows.keys
-    searches = [asked(pool, tab, SLOW) for tab in ("2", "3")]
-    assert worker_of(pool, asked(pool, "4", SLOW, key="8")) is None, "another search waits"
-    again = asked(pool, "1", SLOW, key="7")
+    searches = [asked(pool, SLOW) for _ in range(2)]
+    assert worker_of(pool, asked(pool, SLOW, key="8")) is None, "another search waits"
+    again = asked(pool, SLOW, key="7")
     assert worker_of(pool, again) is knows
     assert not knows.slow
     assert all(worker_of(pool, one) not in (None, knows) for one in searches)
 
 
 def test_a_record_that_a_worker_has_dropped_is_a_search_again(pool: WorkerPool) -> None:
-    knows = done(pool, asked(pool, "1", SLOW, key="7"), ("7",))
-    assert done(pool, asked(pool, "1", QUICK), ("8",)) is knows
-    again = asked(pool, "1", SLOW, key="7")
+    knows = done(pool, asked(pool, SLOW, key="7"), ("7",))
+    assert done(pool, asked(pool, QUICK), ("8",)) is knows
+    again = asked(pool, SLOW, key="7")
     worker = worker_of(pool, again)
     assert worker is not None
     assert worker.slow
@@ -176,36 +158,6 @@ def test_positions_of_a_slider_push_no_search_out() -> None:
     )
 
 
-@pytest.mark.parametrize(("before", "waiting", "stops"), [(0.0, 0, False), (30.0, 0, True), (0.0, 20, True)])
-def test_whoever_has_had_much_gives_way_soon(pool: WorkerPool, before: float, waiting: int, stops: bool) -> None:
-    greedy = [asked(pool, f"g{index}", SLOW, address="g") for index in range(2 + waiting)]
-    pool.queue.spend(greedy[0], before)
-    honest = asked(pool, "1", SLOW, address="h")
-    for turn in greedy[:2]:
-        worker = worker_of(pool, turn)
-        assert worker is not None
-        turn.begun -= 4.0
-        pool._look(worker, turn)
-    assert [turn.over for turn in greedy[:2]] == [stops, stops]
-    if stops:
-        done(pool, greedy[0])
-        assert worker_of(pool, honest) is not None, "before those of the other that wait"
-
-
-def test_addresses_that_do_not_come_back_are_forgotten() -> None:
-    queue = FairQueue(PageSettings(demoted_s=0.0, spent_half_s=0.001))
-    put(queue, "a", "1")
-    turn = queue.next(lambda _: True)
-    assert turn is not None
-    queue.addresses["a"].demoted_until = time.monotonic() + 3600
-    queue.ended(turn)
-    assert "a" in queue.addresses
-    queue.addresses["a"].demoted_until = 0.0
-    queue._swept = -1e9
-    put(queue, "b", "1")
-    assert set(queue.addresses) == {"b"}
-
-
 def test_workers_that_cannot_be_started_are_tried_again_or_said(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuses(*_: object, **__: object) -> None:
         raise BlockingIOError(11, "Resource temporarily unavailable")
@@ -219,15 +171,15 @@ def test_workers_that_cannot_be_started_are_tried_again_or_said(monkeypatch: pyt
         assert await asyncio.wait_for(pool.ready(), 20) is False
         await asyncio.wait_for(asyncio.gather(*pool._tasks[:2]), 20)
         with pytest.raises(Crowded, match="cannot be started"):
-            asked(pool, "1")
+            asked(pool)
         await pool.close()
 
     asyncio.run(tried())
 
 
 def test_those_who_leave_are_dropped_and_those_whose_worker_dies_are_told(pool: WorkerPool) -> None:
-    running = [asked(pool, str(index), SLOW) for index in range(2)]
-    waiting = asked(pool, "9", SLOW)
+    running = [asked(pool, SLOW) for index in range(2)]
+    waiting = asked(pool, SLOW)
     pool.leave(waiting)
     assert waiting.over
     assert pool.queue.waiting == 0
@@ -244,7 +196,7 @@ def test_those_who_leave_are_dropped_and_those_whose_worker_dies_are_told(pool: 
 
 
 def test_a_question_that_a_dying_worker_was_just_given_is_asked_again(pool: WorkerPool) -> None:
-    turn = asked(pool, "1")
+    turn = asked(pool)
     worker = worker_of(pool, turn)
     assert worker is not None
     worker.state = "dead"
@@ -258,14 +210,11 @@ def test_a_question_that_a_dying_worker_was_just_given_is_asked_again(pool: Work
     assert turn.over, "once"
 
 
-def test_a_curve_behind_the_page_gives_way_to_its_asker_and_begins_anew(pool: WorkerPool) -> None:
-    curves = [asked(pool, "1", BEHIND), asked(pool, "1", BEHIND)]
+def test_a_curve_behind_the_page_gives_way_to_a_question_and_begins_anew(pool: WorkerPool) -> None:
+    curves = [asked(pool, BEHIND), asked(pool, BEHIND)]
     held = [one.worker for one in curves]
     assert [worker_of(pool, one) for one in curves] == held  # one of three workers is kept free of slow work
-    other = asked(pool, "9", SLOW, address="b")
-    assert all(one.gave_way_at is None for one in curves), "somebody else's question interrupts nothing"
-    pool.leave(other)
-    search = asked(pool, "1", SLOW)
+    search = asked(pool, SLOW)
     assert worker_of(pool, search) is None
     assert [one.gave_way_at is not None for one in curves] == [True, False]
     held[0].heard(b"m" + b'{"panel": "best_batches", "data": {}}')  # too late to be heard
@@ -279,10 +228,9 @@ def test_a_curve_behind_the_page_gives_way_to_its_asker_and_begins_anew(pool: Wo
     done(pool, curves[0])
 
 
-def test_a_curve_that_gave_way_to_another_tab_does_not_begin_before_it(pool: WorkerPool) -> None:
-    curves = [asked(pool, "1", BEHIND), asked(pool, "2", BEHIND)]
-    asked(pool, "3")  # it has more under way than the others
-    search = asked(pool, "3", SLOW)
+def test_a_curve_that_gave_way_does_not_begin_before_it(pool: WorkerPool) -> None:
+    curves = [asked(pool, BEHIND), asked(pool, BEHIND)]
+    search = asked(pool, SLOW)
     gave_way = [one for one in curves if one.gave_way_at is not None]
     assert len(gave_way) == 1
     gave_way[0].worker.heard(b"e[]")

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from dragonscale.commands.explain.formulas import letters_in
+from dragonscale.commands.explain.numbers.number_table import number_tables
 from dragonscale.web.answers import answer
-from dragonscale.web.derivations.maths import math_tree
-from dragonscale.web.derivations.table import number_tables
+from dragonscale.web.maths import math_tree
 
 TRAINED = {
     "model": "llama3-8b",

@@ -33,7 +33,7 @@ def interruptions() -> Chart:
     apart = tuple((tokens, _step(tokens, OUTPUT)) for tokens in prompts)
     together = tuple((tokens, float(interrupted_step(step, _prefill(tokens), BATCH, OUTPUT))) for tokens, step in apart)
     series = [LineSeries("prompts between the steps", together), LineSeries("prefill elsewhere", apart)]
-    x = log_axis("prompt tokens", "degree", prompts, room=0.02)
+    x = log_axis("prompt tokens", "degree", prompts, margin=0.02)
     y = zero_axis("seconds per output token", "s", [value for _, value in together])
     title = "What prompts do to the time per output token"
     said = "LLaMA-3 70B on a v5e 4x4, batch 32, 512 output tokens, prefill at 40% of peak"
@@ -49,7 +49,7 @@ def ratios() -> Chart:
             (tokens, float(pool_ratio(_prefill(tokens), BATCH, _step(tokens, output), output))) for tokens in prompts
         ]
         series.append(LineSeries(f"{output:,} output tokens", tuple(points), dots=True))
-    x = log_axis("prompt tokens", "degree", prompts, room=0.02)
+    x = log_axis("prompt tokens", "degree", prompts, margin=0.02)
     y = log_axis(
         "prefill replicas for each decode replica", "number", [value for one in series for _, value in one.points]
     )

@@ -34,7 +34,7 @@ def _batch() -> Chart:
     roles = {"AllToAlls": "tensor", "expert matmuls": "compute", "reading the experts": "hbm"}
     series = [LineSeries(name, tuple(points), roles[name]) for name, points in rows.items()]
     full = chip.intensity("bf16") * moe.n_experts / moe.experts_per_token / gpus
-    x = log_axis("tokens of each GPU", "degree", tokens, room=0.02)
+    x = log_axis("tokens of each GPU", "degree", tokens, margin=0.02)
     y = log_axis("time of one layer, forward", "s", [value for points in rows.values() for _, value in points])
     rules = (RuleLine(full, f"experts compute-bound from {full:.0f} tokens", "muted"),)
     told = "EP=64 over 8 nodes of H100s, bf16, floors at datasheet rates"
@@ -54,7 +54,7 @@ def _width() -> Chart:
     for name, said in widths.items():
         moe = next(layer.ffn for layer in reversed(load_model(name).layers) if isinstance(layer.ffn, Moe))
         rules.append(RuleLine(float(moe.d_ff), f"{said}: F = {moe.d_ff:,}", "muted", across=True))
-    x = log_axis("GPUs that hold the experts (nodes of 8)", "degree", ways, room=0.02)
+    x = log_axis("GPUs that hold the experts (nodes of 8)", "degree", ways, margin=0.02)
     y = log_axis("least width F", "count", [600.0, *(value for one in series for _, value in one.points)])
     title = "Experts wide enough to hide their AllToAlls"
     return line_chart(series, x, y, title, "two matrices, bf16, a copy of a token for each node; first order", rules)

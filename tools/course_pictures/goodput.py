@@ -30,7 +30,7 @@ def _left() -> Chart:
     return line_chart(
         series,
         log_axis("GPUs of the job", "count", GPUS),
-        zero_axis("time that makes progress", "share", [1.0], room=0.0),
+        zero_axis("time that makes progress", "share", [1.0], margin=0.0),
         "What failures leave of a training job",
         "3.8 failures in 1,000 days of a host of 8; checkpoints stop the job for 10 s, at Young's interval",
     )

@@ -92,7 +92,7 @@ def _collectives() -> Chart:
         )
         for name, (kind, how) in kinds.items()
     ]
-    x = log_axis("GPUs", "degree", sizes, room=0.02)
+    x = log_axis("GPUs", "degree", sizes, margin=0.02)
     y = log_axis("time at best", "s", [value for one in series for _, value in one.points])
     rules = (RuleLine(8, "one node", "muted"),)
     return line_chart(series, x, y, "Collectives of 400 MB on H100s", "exact bounds at datasheet rates", rules)

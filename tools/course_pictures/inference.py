@@ -62,7 +62,7 @@ def cache_by_context() -> Chart:
         sections = load_model(name).program().sections
         points = tuple((tokens, float(sum(cache_bytes(sections, int(tokens)).values()))) for tokens in contexts)
         series.append(LineSeries(said, points))
-    x = log_axis("tokens of context", "degree", contexts, room=0.02)
+    x = log_axis("tokens of context", "degree", contexts, margin=0.02)
     y = log_axis("KV cache of one sequence in bf16", "bytes", [value for one in series for _, value in one.points])
     return line_chart(series, x, y, "What a sequence keeps in memory", "keys and values of every layer")
 
@@ -83,7 +83,7 @@ def prefill_time() -> Chart:
         LineSeries("matmuls", tuple(zip(prompts, rest, strict=True)), "compute"),
         LineSeries("attention's dot products", tuple(zip(prompts, dots, strict=True)), "tensor"),
     ]
-    x = log_axis("prompt tokens", "degree", prompts, room=0.02)
+    x = log_axis("prompt tokens", "degree", prompts, margin=0.02)
     y = log_axis("seconds", "s", [value for one in series for _, value in one.points])
     return line_chart(series, x, y, "Prefill of LLaMA-3 70B", "a v5e 4x4 at 40% of its bf16 peak")
 

@@ -71,7 +71,7 @@ def _bubbles() -> Chart:
         LineSeries(name, tuple((one, 1 - float(stage_utilisation(8, one, *how))) for one in pieces), dots=True)
         for name, how in asked.items()
     ]
-    x = log_axis("microbatches of a step", "degree", pieces, room=0.02)
+    x = log_axis("microbatches of a step", "degree", pieces, margin=0.02)
     y = zero_axis("part of the step that a stage waits", "share", [value for one in series for _, value in one.points])
     told = "equal stages, backward twice as long as forward, half of it for the weights"
     return line_chart(series, x, y, "Bubbles of a pipeline of eight stages", told)

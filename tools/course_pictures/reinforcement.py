@@ -26,7 +26,7 @@ def _tail() -> Chart:
     return line_chart(
         series,
         zero_axis("decode steps", "count", [step for one in series for step, _ in one.points], grid=False),
-        zero_axis("answers under way", "share", [1.0], room=0.0),
+        zero_axis("answers under way", "share", [1.0], margin=0.0),
         "The last answers of a batch",
         f"{ANSWERS:,} answers of {MEAN:,} tokens on average, lengths lognormal",
     )

@@ -51,15 +51,15 @@ def painted(text: str, tone: str, colour: bool) -> str:
     if not colour or not text:
         return text
     start = f"\x1b[{_TONES[tone]}m" if tone else ""
-    text = _CODE.sub(lambda found: f"\x1b[{_TONES['code']}m{found[1]}{_RESET}{start}", text)
+    text = _CODE.sub(lambda match: f"\x1b[{_TONES['code']}m{match[1]}{_RESET}{start}", text)
     return f"{start}{text}{_RESET}" if start else text
 
 
-def block(place: int, many: int, colour: bool) -> str:
+def block(index: int, many: int, colour: bool) -> str:
     """So many cells of the part at this place of a bar."""
     if not colour:
-        return FILLS[place % len(FILLS)] * many
-    return f"\x1b[38;5;{PALETTE[place % len(PALETTE)]}m{'█' * many}{_RESET}" if many else ""
+        return FILLS[index % len(FILLS)] * many
+    return f"\x1b[38;5;{PALETTE[index % len(PALETTE)]}m{'█' * many}{_RESET}" if many else ""
 
 
 def linked(text: str, address: str, colour: bool) -> str:

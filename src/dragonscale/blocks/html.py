@@ -34,58 +34,58 @@ def _text(text: Any) -> str:
     return _CODE.sub(r"<code>\1</code>", escape(str(text))).replace("\n", "<br>")
 
 
-def _block(one: blocks.Block) -> str:
-    match one:
+def _block(block: blocks.Block) -> str:
+    match block:
         case blocks.Title():
-            return f"<h3>{_text(one.text)}</h3>" + (f'<p class="dim">{_text(one.aside)}</p>' if one.aside else "")
+            return f"<h3>{_text(block.text)}</h3>" + (f'<p class="dim">{_text(block.aside)}</p>' if block.aside else "")
         case blocks.Facts():
-            rows = (f'<dt>{_text(row.label)}</dt><dd class="{row.tone}">{_text(row.text)}</dd>' for row in one.rows)
+            rows = (f'<dt>{_text(row.label)}</dt><dd class="{row.tone}">{_text(row.text)}</dd>' for row in block.rows)
             return f"<dl>{''.join(rows)}</dl>"
         case blocks.StackedBar():
-            return _stack(one)
+            return _stack(block)
         case blocks.Grid():
-            return _table(one)
+            return _table(block)
         case blocks.Prose():
-            return f'<p class="{one.tone}">{_text(one.text)}</p>'
+            return f'<p class="{block.tone}">{_text(block.text)}</p>'
         case blocks.Verbatim():
-            return f"<pre>{escape(one.text)}</pre>"
+            return f"<pre>{escape(block.text)}</pre>"
         case blocks.NextStep():
-            why = f"{_text(one.why)} " if one.why else ""
-            return f"<p>{why}<code>{escape(one.text)}</code></p>"
+            why = f"{_text(block.why)} " if block.why else ""
+            return f"<p>{why}<code>{escape(block.text)}</code></p>"
 
 
-def _colour(place: int) -> str:
-    return PALETTE[place % len(PALETTE)]
+def _colour(index: int) -> str:
+    return PALETTE[index % len(PALETTE)]
 
 
-def _stack(one: blocks.StackedBar) -> str:
-    scale = max(one.total, sum(part.value for part in one.parts)) or 1.0
+def _stack(bar: blocks.StackedBar) -> str:
+    scale = max(bar.total, sum(part.value for part in bar.parts)) or 1.0
     spans = "".join(
         (
-            f'<span style="width:{100 * part.value / scale:.2f}%;background:{_colour(place)}" '
+            f'<span style="width:{100 * part.value / scale:.2f}%;background:{_colour(index)}" '
             f'title="{escape(_told(part))}"></span>'
         )
-        for place, part in enumerate(one.parts)
+        for index, part in enumerate(bar.parts)
     )
-    head = f'<p>{_text(one.label)} <span class="{one.tone}">{_text(one.text)}</span></p>'
+    head = f'<p>{_text(bar.label)} <span class="{bar.tone}">{_text(bar.text)}</span></p>'
     rows = "".join(
-        f'<li><span class="swatch" style="background:{_colour(place)}"></span> {_text(_told(part))}</li>'
-        for place, part in enumerate(one.parts)
+        f'<li><span class="swatch" style="background:{_colour(index)}"></span> {_text(_told(part))}</li>'
+        for index, part in enumerate(bar.parts)
     )
-    return f'{head}<div class="bar">{spans}</div>' + (f"<ul>{rows}</ul>" if one.legend != "none" else "")
+    return f'{head}<div class="bar">{spans}</div>' + (f"<ul>{rows}</ul>" if bar.legend != "none" else "")
 
 
 def _told(part: blocks.BarPart) -> str:
     return f"{part.name} {part.text}" + (f" ({part.note})" if part.note else "")
 
 
-def _table(one: blocks.Grid) -> str:
-    title = f"<p><b>{_text(one.title)}</b></p>" if one.title else ""
-    foot = f'<p class="dim">{_text(one.foot)}</p>' if one.foot else ""
-    head = "".join(f'<th class="{"right" * column.right}">{_text(column.title)}</th>' for column in one.columns)
+def _table(grid: blocks.Grid) -> str:
+    title = f"<p><b>{_text(grid.title)}</b></p>" if grid.title else ""
+    foot = f'<p class="dim">{_text(grid.foot)}</p>' if grid.foot else ""
+    head = "".join(f'<th class="{"right" * column.right}">{_text(column.title)}</th>' for column in grid.columns)
     body = "".join(
-        f"<tr>{''.join(_cell(value, column) for value, column in zip(row, one.columns, strict=True))}</tr>"
-        for row in one.rows
+        f"<tr>{''.join(_cell(value, column) for value, column in zip(row, grid.columns, strict=True))}</tr>"
+        for row in grid.rows
     )
     return f"{title}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{foot}"
 

@@ -111,12 +111,19 @@ class Sheet:
 
 
 def sheet(*blocks: Block | None) -> Sheet:
-    """A sheet of these blocks; those that are None, as where there is nothing to say, are left out.
+    """A sheet of these blocks; those that are None or have no text and no rows are left out.
 
-    >>> len(sheet(Title("a"), None, Prose("b")).blocks)
+    >>> len(sheet(Title("a"), None, Prose("b"), Prose("")).blocks)
     2
     """
-    return Sheet(tuple(block for block in blocks if block is not None))
+    return Sheet(tuple(block for block in blocks if block is not None and not _is_empty(block)))
+
+
+def _is_empty(block: Block) -> bool:
+    """Whether there is nothing to show."""
+    if isinstance(block, Grid | Facts):
+        return not block.rows
+    return isinstance(block, Prose | Verbatim | NextStep) and not block.text
 
 
 def facts(*rows: tuple[str, str] | tuple[str, str, str] | None) -> Facts:
@@ -135,14 +142,14 @@ def table(columns: Sequence[str | Column], rows: Iterable[Sequence[Any]], title:
     [False, True]
     """
     cells = tuple(tuple(row) for row in rows)
-    made = []
-    for place, column in enumerate(columns):
+    described = []
+    for index, column in enumerate(columns):
         if isinstance(column, str):
-            values = [row[place] for row in cells if row[place] not in (None, "")]
+            values = [row[index] for row in cells if row[index] not in (None, "")]
             right = bool(values) and all(isinstance(value, int | float) for value in values)
             column = Column(column, right=right)
-        made.append(column)
-    return Grid(tuple(made), cells, title, foot)
+        described.append(column)
+    return Grid(tuple(described), cells, title, foot)
 
 
 def records(
@@ -167,12 +174,12 @@ def records(
         return column(row) if isinstance(column, Callable) else getattr(row, column)
 
     cells = [[shown(row, column) for column in columns.values()] for row in rows]
-    made = []
-    for place, (name, column) in enumerate(columns.items()):
-        number = isinstance(column, tuple) or any(isinstance(row[place], int) for row in cells[:1])
-        words: dict[str, Any] = {"right": number} | dict((how or {}).get(name, {}))
-        made.append(Column(name, **words))
-    return table(made, cells, title, foot)
+    columns_made = []
+    for index, (name, column) in enumerate(columns.items()):
+        number = isinstance(column, tuple) or any(isinstance(row[index], int) for row in cells[:1])
+        options: dict[str, Any] = {"right": number} | dict((how or {}).get(name, {}))
+        columns_made.append(Column(name, **options))
+    return table(columns_made, cells, title, foot)
 
 
 def signed_percent(change: float, digits: int = 0) -> str:
@@ -203,18 +210,20 @@ def cell_text(value: Any) -> str:
     ('12,345', '–', 'fsdp8')
     """
     whole = isinstance(value, int) and not isinstance(value, bool)
-    return "–" if value is None else f"{value:,}" if whole else str(value)
+    if value is None:
+        return "–"
+    return f"{value:,}" if whole else str(value)
 
 
-def folded(parts: Sequence[BarPart], dimension: str, most: int = 8) -> tuple[BarPart, ...]:
+def folded(parts: Sequence[BarPart], dimension: str, max_parts: int = 8) -> tuple[BarPart, ...]:
     """At most so many parts, so that each has a look of its own: the smallest become the rest.
 
     >>> [part.name for part in folded([BarPart(name, 1.0, "1s") for name in "abc"], "s", 2)]
     ['a', 'the rest']
     """
-    if len(parts) <= most:
+    if len(parts) <= max_parts:
         return tuple(parts)
-    large = set(sorted(range(len(parts)), key=lambda place: -parts[place].value)[: most - 1])
-    rest = sum(part.value for place, part in enumerate(parts) if place not in large)
-    kept = [part for place, part in enumerate(parts) if place in large]
-    return (*kept, BarPart("the rest", rest, amount(rest, dimension)))
+    large = set(sorted(range(len(parts)), key=lambda index: -parts[index].value)[: max_parts - 1])
+    rest = sum(part.value for index, part in enumerate(parts) if index not in large)
+    shown = [part for index, part in enumerate(parts) if index in large]
+    return (*shown, BarPart("the rest", rest, amount(rest, dimension)))

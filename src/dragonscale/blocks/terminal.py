@@ -31,7 +31,7 @@ def width_of(stream: Any = None) -> int:
 
 def text_of(sheet: blocks.Sheet, width: int = USUAL, colour: bool = False) -> str:
     """The whole sheet, an empty line between blocks."""
-    return "\n\n".join(part for one in _clean(sheet.blocks) if (part := _block(one, width, colour)))
+    return "\n\n".join(part for sheet_block in _clean(sheet.blocks) if (part := _block(sheet_block, width, colour)))
 
 
 def _clean(value: Any) -> Any:
@@ -45,57 +45,60 @@ def _clean(value: Any) -> Any:
     return value
 
 
-def _block(one: blocks.Block, width: int, colour: bool) -> str:
-    match one:
+def _block(sheet_block: blocks.Block, width: int, colour: bool) -> str:
+    match sheet_block:
         case blocks.Title():
-            aside = wrapped(one.aside, width) if one.aside else ""
-            return "\n".join(filter(None, (painted(wrapped(one.text, width), "title", colour), aside)))
+            aside = wrapped(sheet_block.aside, width) if sheet_block.aside else ""
+            return "\n".join(filter(None, (painted(wrapped(sheet_block.text, width), "title", colour), aside)))
         case blocks.Facts():
-            label = max((len(row.label) for row in one.rows), default=0) + 2
-            return "\n".join(_fact(row.label, row.text, row.tone, label, width, colour) for row in one.rows)
+            label = max((len(row.label) for row in sheet_block.rows), default=0) + 2
+            return "\n".join(_fact(row.label, row.text, row.tone, label, width, colour) for row in sheet_block.rows)
         case blocks.StackedBar():
-            return _stack(one, width, colour)
+            return _stack(sheet_block, width, colour)
         case blocks.Grid():
-            return _table(one, width, colour)
+            return _table(sheet_block, width, colour)
         case blocks.Prose():
-            return painted(wrapped(one.text, width), one.tone, colour)
+            return painted(wrapped(sheet_block.text, width), sheet_block.tone, colour)
         case blocks.Verbatim():
-            return one.text
+            return sheet_block.text
         case blocks.NextStep():
-            why = wrapped(one.why, width) + "\n" if one.why else ""
-            return why + GAP + painted(f"`{one.text}`", "", colour).strip("`")
+            why = wrapped(sheet_block.why, width) + "\n" if sheet_block.why else ""
+            return why + GAP + painted(f"`{sheet_block.text}`", "", colour).strip("`")
 
 
 def wrapped(text: str, width: int, start: str = "", indent: str = "") -> str:
     """Prose of at most the width, and never so wide that it cannot be read; its own line breaks are kept, and
     what a line goes on with is set in further than the line."""
     lines, wrap = [], textwrap.TextWrapper(min(width, READABLE), break_long_words=False, break_on_hyphens=False)
-    for place, line in enumerate(text.split("\n")):
+    for index, line in enumerate(text.split("\n")):
         inward = len(line) - len(line.lstrip())
-        wrap.initial_indent = indent if place else start
+        wrap.initial_indent = indent if index else start
         wrap.subsequent_indent = indent + (" " * (inward + 2) if inward else "")
         lines.append(wrap.fill(line))
     return "\n".join(lines)
 
 
-def _fact(label: str, text: str, tone: str, room: int, width: int, colour: bool) -> str:
-    indent = " " * room
-    body = wrapped(text, width, indent, indent)[room:]
-    return painted(label.ljust(room), "label", colour) + painted(body, tone, colour)
+def _fact(label: str, text: str, tone: str, label_columns: int, width: int, colour: bool) -> str:
+    indent = " " * label_columns
+    body = wrapped(text, width, indent, indent)[label_columns:]
+    return painted(label.ljust(label_columns), "label", colour) + painted(body, tone, colour)
 
 
-def _stack(one: blocks.StackedBar, width: int, colour: bool) -> str:
-    label, told = one.label.ljust(8), f" {one.text}"
-    room = max(10, min(width, 120) - len(label) - len(told) - 2)
-    scale = max(one.total, sum(part.value for part in one.parts)) or 1.0
+def _stack(stack: blocks.StackedBar, width: int, colour: bool) -> str:
+    label, total = stack.label.ljust(8), f" {stack.text}"
+    bar_columns = max(10, min(width, 120) - len(label) - len(total) - 2)
+    scale = max(stack.total, sum(part.value for part in stack.parts)) or 1.0
     drawn, cells, filled = "", 0, 0.0
-    for place, part in enumerate(one.parts):
+    for index, part in enumerate(stack.parts):
+        # rounded where a part ends, not its length, so that the parts fill the whole
         filled += part.value
-        many = round(filled / scale * room) - cells
-        drawn, cells = drawn + block(place, many, colour), cells + many
-    bar = f"{painted(label, 'label', colour)}|{drawn}{'·' * (room - cells)}|{painted(told, one.tone, colour)}"
-    legend = {"list": _listed, "line": _side_by_side, "none": lambda *_: []}[one.legend]
-    return "\n".join([bar, *legend(one.parts, scale, width, colour)])
+        many = round(filled / scale * bar_columns) - cells
+        drawn, cells = drawn + block(index, many, colour), cells + many
+    line = (
+        f"{painted(label, 'label', colour)}|{drawn}{'·' * (bar_columns - cells)}|{painted(total, stack.tone, colour)}"
+    )
+    legend = {"list": _listed, "line": _side_by_side, "none": lambda *_: []}[stack.legend]
+    return "\n".join([line, *legend(stack.parts, scale, width, colour)])
 
 
 def _listed(parts: Sequence[blocks.BarPart], scale: float, width: int, colour: bool) -> list[str]:
@@ -103,9 +106,9 @@ def _listed(parts: Sequence[blocks.BarPart], scale: float, width: int, colour: b
     amounts = max((len(part.text) for part in parts), default=0)
     names = min(max((len(part.name) for part in parts), default=0), width - amounts - 13)
     lines = []
-    for place, part in enumerate(parts):
+    for index, part in enumerate(parts):
         name, share = part.name[:names].ljust(names), f"{part.value / scale:.1%}"
-        line = f"{GAP}{block(place, 1, colour)} {name} {part.text:>{amounts}} {share:>6}"
+        line = f"{GAP}{block(index, 1, colour)} {name} {part.text:>{amounts}} {share:>6}"
         note = f"{GAP}({part.note})" if part.note and len(_ESCAPE.sub("", line)) + len(part.note) + 4 <= width else ""
         lines.append(line + painted(note, "dim", colour))
     return lines
@@ -113,11 +116,11 @@ def _listed(parts: Sequence[blocks.BarPart], scale: float, width: int, colour: b
 
 def _side_by_side(parts: Sequence[blocks.BarPart], _: float, width: int, colour: bool) -> list[str]:
     lines, used = [""], 0
-    for place, part in enumerate(parts):
+    for index, part in enumerate(parts):
         text = f"{part.name} {part.text}"
         if used and used + len(text) + 5 > width:
             lines, used = [*lines, ""], 0
-        lines[-1] += f"{GAP}{block(place, 1, colour)} {text}{GAP}"[: None if colour else width]
+        lines[-1] += f"{GAP}{block(index, 1, colour)} {text}{GAP}"[: None if colour else width]
         used += len(text) + 6
     return [line.rstrip() for line in lines if line.strip()]
 
@@ -127,71 +130,71 @@ def _columns_of(text: str) -> int:
     return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 
-def _table(one: blocks.Grid, width: int, colour: bool) -> str:
-    kept, bars = _fitting(one, width)
-    lines = [painted(wrapped(one.title, width), "title", colour)] if one.title else []
-    columns = [one.columns[place] for place in kept]
-    cells = [[_drawn(row[place], one.columns[place], bars) for place in kept] for row in one.rows]
-    texts = [[column.title, *(row[place] for row in cells)] for place, column in enumerate(columns)]
-    widths = [max(map(_columns_of, own)) for own in texts]
+def _table(grid: blocks.Grid, width: int, colour: bool) -> str:
+    shown, bars = _fitting(grid, width)
+    lines = [painted(wrapped(grid.title, width), "title", colour)] if grid.title else []
+    columns = [grid.columns[index] for index in shown]
+    cells = [[_drawn(row[index], grid.columns[index], bars) for index in shown] for row in grid.rows]
+    texts = [[column.title, *(row[index] for row in cells)] for index, column in enumerate(columns)]
+    widths = [max(map(_columns_of, column_texts)) for column_texts in texts]
     spare = width - sum(widths) - len(GAP) * (len(widths) - 1)
     if spare < 0:
         widths = _squeezed(columns, widths, -spare)
     if any(column.title for column in columns):
         lines.append(painted(_row([column.title for column in columns], columns, widths), "head", colour).rstrip())
     for row in cells:
-        split = [_split(text, room) for text, room in zip(row, widths, strict=True)]
+        split = [_split(text, columns_wide) for text, columns_wide in zip(row, widths, strict=True)]
         for line in range(max(map(len, split), default=0)):
             texts = [parts[line] if line < len(parts) else "" for parts in split]
             lines.append(_row(texts, columns, widths, colour).rstrip())
-    return "\n".join([*lines, *([painted(wrapped(one.foot, width), "dim", colour)] if one.foot else [])])
+    return "\n".join([*lines, *([painted(wrapped(grid.foot, width), "dim", colour)] if grid.foot else [])])
 
 
-def _fitting(one: blocks.Grid, width: int) -> tuple[list[int], int]:
+def _fitting(grid: blocks.Grid, width: int) -> tuple[list[int], int]:
     """The columns that are kept, and the cells that bars have."""
-    kept = list(range(len(one.columns)))
-    fixed = sum(not one.columns[place].bar for place in kept)
-    bars = 12 if fixed == len(kept) else max(8, min(40, width // 5))
+    shown = list(range(len(grid.columns)))
+    fixed = sum(not grid.columns[index].bar for index in shown)
+    bars = 12 if fixed == len(shown) else max(8, min(40, width // 5))
 
     def needed(places: list[int]) -> int:
         sizes = []
-        for place in places:
-            column = one.columns[place]
-            texts = [_drawn(row[place], column, bars) for row in one.rows]
+        for index in places:
+            column = grid.columns[index]
+            texts = [_drawn(row[index], column, bars) for row in grid.rows]
             longest = max([_columns_of(column.title), *map(_columns_of, texts)])
             sizes.append(min(longest, 24) if column.wrap else longest)
         return sum(sizes) + len(GAP) * (len(sizes) - 1)
 
-    while needed(kept) > width:
-        lowest = min((one.columns[place].keep for place in kept), default=9)
+    while needed(shown) > width:
+        lowest = min((grid.columns[index].keep for index in shown), default=9)
         if lowest >= 9:
             break
-        kept.remove(next(place for place in reversed(kept) if one.columns[place].keep == lowest))
-    return kept, bars
+        shown.remove(next(index for index in reversed(shown) if grid.columns[index].keep == lowest))
+    return shown, bars
 
 
 def _squeezed(columns: Sequence[blocks.Column], widths: list[int], over: int) -> list[int]:
     """The widest columns that may be wrapped give way, or the widest of all where none may."""
-    most = [place for place, column in enumerate(columns) if column.wrap] or [
-        place for place, column in enumerate(columns) if not column.right
+    candidates = [index for index, column in enumerate(columns) if column.wrap] or [
+        index for index, column in enumerate(columns) if not column.right
     ]
-    if not most:
+    if not candidates:
         return widths
-    made = list(widths)
+    squeezed = list(widths)
     for _ in range(over):  # a column at a time, the widest first, so that several end up about as wide
-        place = max(most, key=lambda one: made[one])
-        made[place] = min(made[place], max(12, made[place] - 1))
-    return made
+        widest = max(candidates, key=lambda index: squeezed[index])
+        squeezed[widest] = min(squeezed[widest], max(12, squeezed[widest] - 1))
+    return squeezed
 
 
-def _split(text: str, room: int) -> list[str]:
-    if _columns_of(text) <= room:
+def _split(text: str, width: int) -> list[str]:
+    if _columns_of(text) <= width:
         return [text]
-    lines = textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False) or [""]
-    return [piece for line in lines for piece in _broken(line, room)]
+    lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
+    return [part for line in lines for part in _broken(line, width)]
 
 
-def _broken(word: str, room: int) -> list[str]:
+def _broken(word: str, width: int) -> list[str]:
     """The name of an operation or a file, or a plan, broken behind slashes and commas where it is too long.
 
     >>> _broken("jit(step)/layers/while/body", 18)
@@ -200,10 +203,10 @@ def _broken(word: str, room: int) -> list[str]:
     ['PjRtStreamExecutorRawLoadedExecut…,']
     """
     lines = [""]
-    for piece in filter(None, re.split(r"(?<=[/,])", word)) if len(word) > room else [word]:
-        if lines[-1] and len(lines[-1]) + len(piece) > room:
+    for part in filter(None, re.split(r"(?<=[/,])", word)) if len(word) > width else [word]:
+        if lines[-1] and len(lines[-1]) + len(part) > width:
             lines.append("")
-        lines[-1] += piece
+        lines[-1] += part
     return lines
 
 
@@ -216,8 +219,8 @@ def _drawn(value: Any, column: blocks.Column, cells: int) -> str:
 
 def _row(texts: Sequence[str], columns: Sequence[blocks.Column], widths: Sequence[int], colour: bool = False) -> str:
     shown = []
-    for text, column, room in zip(texts, columns, widths, strict=True):
-        pad = " " * max(0, room - _columns_of(text))
+    for text, column, width in zip(texts, columns, widths, strict=True):
+        pad = " " * max(0, width - _columns_of(text))
         toned = painted(text, column.tone, colour)
         shown.append(pad + toned if column.right else toned + pad)
     return GAP.join(shown)

@@ -2,8 +2,8 @@
 
 import msgspec
 
+# What a change brings: a plan that fits, one that meets the targets, more tokens a second of each chip.
 FITS, MEETS, TOKENS = "fits", "meets targets", "tokens_per_chip"
-"""What a change brings: a plan that fits, one that meets the targets, more tokens a second of each chip."""
 
 
 class Advice(msgspec.Struct, frozen=True):

@@ -29,6 +29,7 @@ def asked_chips(on: Any, changes: str, profile: str = "") -> Any:
     >>> asked_chips("h200:8,h100:8", "hbm=2x", "h200")
     'h200+hbm=2x+profile=h200:8,h100+hbm=2x+profile=h200:8'
     """
+    # a name of a built-in profile, or the path of one
     word = profile.strip()
     if not word:
         return _with_own(with_changes(on, changes))
@@ -36,9 +37,9 @@ def asked_chips(on: Any, changes: str, profile: str = "") -> Any:
         raise InputError(f"--profile is {shorten(word)}; the path of a profile has none of , + = : * in it.")
     if isinstance(on, str) and on.strip().lower() in ("", "any", "all"):
         raise InputError(f"--profile is of chips that are named, and --on is {on.strip()!r}; write e.g. --on h200:8.")
-    found = with_changes(on, ",".join(filter(None, (changes, f"{PROFILE}={word}"))))
+    changed = with_changes(on, ",".join(filter(None, (changes, f"{PROFILE}={word}"))))
     _readable(word)
-    return found
+    return changed
 
 
 def profile_notes(chips: Iterable[Chip]) -> list[str]:
@@ -48,17 +49,20 @@ def profile_notes(chips: Iterable[Chip]) -> list[str]:
     >>> profile_notes([load_chip("a100+profile=h200"), load_chip("h200+profile=h200")])
     ['The profile h200 is of h200, not of a100: its fractions are taken of the datasheet of a100.']
     """
-    told = []
+    notes = []
     for chip in chips:
-        file = named_profile(chip.kernels, chip) if chip.kernels else None
+        file = None
+        if chip.kernels:
+            # profiles are fitted on one kind of chip, and stand for its relatives
+            file = named_profile(chip.kernels, chip)
         if file is not None and file.chips and chip.kin not in (*file.chips, *file.stands_for):
-            of = ", ".join(Path(one).stem for one in file.chips)
-            kin = Path(chip.kin).stem
-            told.append(
-                f"The profile {Path(chip.kernels).name} is of {of}, not of {kin}: its fractions are taken of the "
-                f"datasheet of {kin}."
+            measured = ", ".join(Path(name).stem for name in file.chips)
+            family = Path(chip.kin).stem
+            notes.append(
+                f"The profile {Path(chip.kernels).name} is of {measured}, not of {family}: its fractions are taken of "
+                f"the datasheet of {family}."
             )
-    return list(dict.fromkeys(told))
+    return list(dict.fromkeys(notes))
 
 
 def kin_notes(chips: Iterable[Chip]) -> list[str]:
@@ -69,22 +73,23 @@ def kin_notes(chips: Iterable[Chip]) -> list[str]:
     ['No kernel of h100-pcie was measured: the fractions of datasheet rates are those of h100.', 'No kernel of a6000 was
     measured: the fractions of datasheet rates are those of a generic GPU.']
     """
-    told, kin = list[str](), dict[str, list[str]]()
+    notes, families = list[str](), dict[str, list[str]]()
     for chip in chips:
         file = profile_files()[choose(chip)]
         if chip.assumed:
-            told.append(chip.assumed)
+            notes.append(chip.assumed)
         if chip.announced:
-            told.append(f"{chip.name} is announced and not to be had yet: its numbers are its maker's promises.")
+            notes.append(f"{chip.name} is announced and not to be had yet: its numbers are its maker's promises.")
+        # a chip whose kernels were never measured
         if chip.kind == "gpu" and not chip.kernels and chip.kin not in file.chips:
-            kin.setdefault(", ".join(file.chips) or "a generic GPU", []).append(chip.kin)
+            families.setdefault(", ".join(file.chips) or "a generic GPU", []).append(chip.kin)
     why = "No kernel of {} was measured: the fractions of datasheet rates are those of {}."
-    told += [why.format(", ".join(dict.fromkeys(names)), of) for of, names in kin.items()]
-    return list(dict.fromkeys(told))
+    notes += [why.format(", ".join(dict.fromkeys(names)), of) for of, names in families.items()]
+    return list(dict.fromkeys(notes))
 
 
+# Both words mean every chip of the catalogue.
 ANYWHERE = ("any", "all")
-"""Both words mean every chip of the catalogue."""
 
 
 def read_targets(on: Any) -> tuple[dict[str, tuple[Chip, Slice | None]], bool]:
@@ -100,13 +105,16 @@ def read_targets(on: Any) -> tuple[dict[str, tuple[Chip, Slice | None]], bool]:
     if any(part.lower() in ANYWHERE for part in parts):
         if len(parts) > 1:
             raise InputError(f"--on is {shorten(on)}; 'any' is every chip of the catalogue and stands alone.")
-        every = ((name, load_chip(name)) for name in chip_names())
-        return {name: (chip, None) for name, chip in every if not chip.announced}, True
+        catalogue = ((name, load_chip(name)) for name in chip_names())
+        return {name: (chip, None) for name, chip in catalogue if not chip.announced}, True
     for part in parts:
         # what follows a + is a change of the chip (h100+hbm=2x); another chip there is meant as a second half of the
         # slice
-        if any("=" not in one and is_chip(one.partition(":")[0].strip()) for one in part.split("+")[1:]):
-            each = ",".join(one.strip() for one in part.split("+"))
+        if any(
+            "=" not in part_of_fleet and is_chip(part_of_fleet.partition(":")[0].strip())
+            for part_of_fleet in part.split("+")[1:]
+        ):
+            each = ",".join(part_of_fleet.strip() for part_of_fleet in part.split("+"))
             raise InputError(
                 f"--on is {shorten(part)}; a slice is of one kind of chip and mixed fleets are not planned: --on "
                 f"{each} compares them."
@@ -134,7 +142,8 @@ def asked_targets(on: Any, question: Any) -> AskedTargets:
     named, everywhere = read_targets(on)
     priced, strange = priced_targets(question.price, named.values(), question.pricing, question.owned)
     notes = [*strange, *profile_notes(chip for chip, _ in priced)]
-    notes += [] if everywhere else kin_notes(chip for chip, _ in priced)
+    if not everywhere:
+        notes += kin_notes(chip for chip, _ in priced)
     read = [text for text in map(slice_note, named) if text]
     return AskedTargets(dict(zip(named, priced, strict=True)), everywhere, read, notes)
 
@@ -148,30 +157,33 @@ def _readable(word: str) -> None:
 def _with_own(on: Any) -> Any:
     """The chips that the user has a profile of, with it."""
     try:
+        # nobody has calibrated anything here
         if not own_folder().is_dir():
             return on
     except OSError:
         return on
     if isinstance(on, list | tuple):
-        return [_with_own(one) for one in on]
+        return [_with_own(target) for target in on]
     if isinstance(on, str):
-        return ",".join(_named_own(one) for one in on.split(","))
+        return ",".join(_named_own(target) for target in on.split(","))
     chip = on if isinstance(on, Chip) else getattr(on, "chip", None)
     if not isinstance(chip, Chip) or chip.kernels or own_file(chip) is None:
         return on
-    own = changed_chip(chip, f"{PROFILE}={OWN}")
-    return own if isinstance(on, Chip) else replace(on, chip=own)
+    profiled = changed_chip(chip, f"{PROFILE}={OWN}")
+    if isinstance(on, Chip):
+        return profiled
+    return replace(on, chip=profiled)
 
 
-def _named_own(one: str) -> str:
+def _named_own(target: str) -> str:
     try:
-        chip, _ = parse_target(one.strip())
+        chip, _ = parse_target(target.strip())
     except InputError:
-        return one  # which is told where it is read
+        return target  # which is told where it is read
     if (
         chip.kernels
         or own_file(chip) is None
         or PROFILE in dict(part.split("=", 1) for part in split_changes(chip.name)[1])
     ):
-        return one
-    return with_changes(one.strip(), f"{PROFILE}={OWN}")
+        return target
+    return with_changes(target.strip(), f"{PROFILE}={OWN}")

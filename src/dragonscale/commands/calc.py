@@ -65,29 +65,31 @@ def ask(question: CalcQuestion, listener: Listener) -> CalcReport:
     worked = work_out(question.expression, question.source, question.solve, question.set)
     for text in worked.notes:
         listener.note(text)
-    answers = [msgspec.structs.replace(_line(one, question.to), case=one.case) for one in worked.lines]
+    answers = [msgspec.structs.replace(_line(line, question.to), case=line.case) for line in worked.lines]
     last = answers[-1]
-    names = [_name(name, *found) for name, found in worked.looked.items()]
-    told = CalcReport(
+    names = [_name(name, *meaning) for name, meaning in worked.looked.items()]
+    report = CalcReport(
         " ".join(question.expression.split()), last.value, last.unit, last.text, last.formula, answers, names
     )
-    return told.came_from(question, listener.notes)
+    return report.came_from(question, listener.notes)
 
 
-def _line(one: AnswerLine, unit: str) -> CalcLine:
-    value = one.value
+def _line(line: AnswerLine, unit: str) -> CalcLine:
+    value = line.value
     if not isinstance(value, Measure):
-        return CalcLine(one.name, one.sign, None, "", value)
+        return CalcLine(line.name, line.sign, None, "", value)
+    # letters without a value: the answer is a formula
     if value.letters:
         if unit:
             raise InputError(f"The answer is a formula ({value.number}); give its letters values for --to {unit}.")
-        return CalcLine(one.name, one.sign, None, value.unit, str(value), str(value.number))
+        return CalcLine(line.name, line.sign, None, value.unit, str(value), str(value.number))
+    # prices are kept per second and told per hour
     number = float(value.number) * (3600 if value.unit == "USD/h" else 1)
     if unit:
         text = f"{six_digits(converted(value, unit))}{'' if unit == '%' else ' '}{unit}"
-        return CalcLine(one.name, one.sign, number, value.unit, text + _again(value, text))
+        return CalcLine(line.name, line.sign, number, value.unit, text + _again(value, text))
     text = str(value)
-    return CalcLine(one.name, one.sign, number, value.unit, text + _again(value, text))
+    return CalcLine(line.name, line.sign, number, value.unit, text + _again(value, text))
 
 
 def _again(value: Measure, text: str) -> str:
@@ -95,10 +97,11 @@ def _again(value: Measure, text: str) -> str:
     base, more = in_base(value.number, value.exponents), ""
     if value.unit == "bytes" and value.number >= 1024 and "i" not in text:
         more = f" = {render(value.number, 'bytes', binary=True)}"
+    # the text without what units and spaces add
     plain = text.replace("$", "").replace("/h", "").replace(" ", "")
-    return (
-        more if plain in (base.split(" ")[0], base.replace(" ", ""), f"{base.split(' ')[0]}B") else f"{more} = {base}"
-    )
+    if plain in (base.split(" ")[0], base.replace(" ", ""), f"{base.split(' ')[0]}B"):
+        return more
+    return f"{more} = {base}"
 
 
 def _name(name: str, value: Any, source: str) -> CalcName:
@@ -106,41 +109,53 @@ def _name(name: str, value: Any, source: str) -> CalcName:
         number = float(value.number) * (3600 if value.unit == "USD/h" else 1)
         text = shown(value.number, value.exponents)
         return CalcName(name, number, value.unit, text, source, name.endswith(")"))
-    if isinstance(value, tuple) and all(isinstance(one, Measure) for one in value):
-        return CalcName(name, None, "", "x".join(str(one) for one in value), source)
+    # a shape, such as that of a slice
+    if isinstance(value, tuple) and all(isinstance(size, Measure) for size in value):
+        return CalcName(name, None, "", "x".join(str(size) for size in value), source)
     simple = isinstance(value, Measure | str | bool) or value is None
-    text = str(value) if simple else ", ".join(f"{key} {part}" for key, part in _simple(value).items())
+    if simple:
+        text = str(value)
+    else:
+        text = ", ".join(f"{key} {part}" for key, part in _simple(value).items())
     return CalcName(name, None, "", text, source, name.endswith(")"))
 
 
 def _simple(value: Any) -> dict[str, Any]:
-    found = {key: part for key, part in parts_of(value).items() if isinstance(part, Measure | str)}
-    return dict(list(found.items())[:6])
+    parts = {key: part for key, part in parts_of(value).items() if isinstance(part, Measure | str)}
+    return dict(list(parts.items())[:6])
 
 
+# Characters of a call that is printed with what it is given.
 LONGEST = 50
-"""Characters of a call that is printed with what it is given."""
 
 
-def calc_sheet(report: CalcReport, _detail: bool) -> Sheet:
+def calc_blocks(report: CalcReport, _detail: bool) -> Sheet:
     """The answers, and under them facts with their sources and functions with their meaning."""
-    blocks: list[Block] = [Verbatim("\n".join(_told(one) for one in report.answers))]
-    facts = [one for one in report.names if not one.function]
+    blocks: list[Block] = [Verbatim("\n".join(_told(name_row) for name_row in report.answers))]
+    facts = [name_row for name_row in report.names if not name_row.function]
     if facts:
         columns = [Column(""), Column("", right=True), Column("", wrap=True)]
-        blocks.append(table(columns, [[one.name, one.text, one.source] for one in facts]))
-    told = {one.text for one in report.answers}
-    for one in report.names:
-        if one.function:
-            known = one.value is None or any(text.startswith(one.text) for text in told)
-            name = one.name if len(one.name) <= LONGEST else f"{one.name.partition('(')[0]}(…)"
-            blocks.append(Prose(f"{name}{'' if known else f' is {one.text}'}: {one.source}", "dim"))
+        blocks.append(table(columns, [[name_row.name, name_row.text, name_row.source] for name_row in facts]))
+    texts = {name_row.text for name_row in report.answers}
+    for name_row in report.names:
+        if name_row.function:
+            is_shown = name_row.value is None or any(text.startswith(name_row.text) for text in texts)
+            if len(name_row.name) <= LONGEST:
+                name = name_row.name
+            else:
+                name = f"{name_row.name.partition('(')[0]}(…)"
+            blocks.append(Prose(f"{name}{'' if is_shown else f' is {name_row.text}'}: {name_row.source}", "dim"))
     return Sheet(tuple(blocks))
 
 
-def _told(one: CalcLine) -> str:
-    told = f"{one.name} {one.sign} {one.text}" if one.name and f"{one.name}=" not in one.case else one.text
-    return f"{one.case}: {told}" if one.case else told
+def _told(line: CalcLine) -> str:
+    if line.name and f"{line.name}=" not in line.case:
+        text = f"{line.name} {line.sign} {line.text}"
+    else:
+        text = line.text
+    if line.case:
+        return f"{line.case}: {text}"
+    return text
 
 
-bind(CalcReport, Face(calc_sheet))
+bind(CalcReport, Face(calc_blocks))

@@ -15,7 +15,6 @@ import math
 
 from dragonscale.commands.record import Record
 from dragonscale.errors import InputError, shorten
-from dragonscale.evidence.xla.layouts import read_arrays
 
 MOST = 4096
 
@@ -36,6 +35,9 @@ class LayoutReport(Record):
 
 def layout_report(text: str) -> LayoutReport:
     """The order of the elements of one array."""
+    # the reader of XLA's layouts is needed by --layout alone
+    from dragonscale.evidence.xla.layouts import read_arrays
+
     arrays = read_arrays(text)
     if len(arrays) != 1 or not text.strip().endswith(("}", "]")):
         raise InputError(f"{shorten(text)} is not one array with its layout; write e.g. 'f32[3,5]{{1,0:T(2,2)}}'.")
@@ -44,9 +46,13 @@ def layout_report(text: str) -> LayoutReport:
     elements = math.prod(dims)
     if elements > MOST:
         raise InputError(f"{shorten(text)} has {elements:,} elements; up to {MOST:,} are listed.")
+    # positions in the order in which the array is written
     places = [array.offset(index) for index in itertools.product(*map(range, dims))]
+    # rows of the last dim
     width = dims[-1] if dims else 1
     size = elements * array.bits // 8
     padded = array.padded_bytes
-    rows = [places[start : start + width] for start in range(0, elements, width)] if elements else []
+    rows = []
+    if elements:
+        rows = [places[start : start + width] for start in range(0, elements, width)]
     return LayoutReport(text.strip(), elements, padded * 8 // array.bits, size, padded, rows)

@@ -115,8 +115,10 @@ class ChipsReport(Record):
         return msgspec.to_builtins(self.chips)
 
 
-def _plain(value: object) -> float | list[float]:
-    return [float(item) for item in value] if isinstance(value, tuple) else float(value)  # pyright: ignore[reportArgumentType]
+def _plain(value: Any) -> float | list[float]:
+    if isinstance(value, tuple):
+        return [float(item) for item in value]
+    return float(value)
 
 
 def network_text(chip: Chip) -> tuple[str, str]:
@@ -126,10 +128,10 @@ def network_text(chip: Chip) -> tuple[str, str]:
         shape = "x".join(map(str, network.pod))
         return f"{network.axes}D torus, {network.link / 1e9:g} GB/s per link one way", f"pod of {shape}"
     first, names = network.levels[0], " → ".join(level.name for level in network.levels)
-    words = f"{first.degree} per {first.name}, {first.bandwidth / 1e9:g} GB/s each one way"
+    text = f"{first.degree} per {first.name}, {first.bandwidth / 1e9:g} GB/s each one way"
     if first.peers:
-        words += f", {first.bandwidth / first.peers / 1e9:.3g} of it to each neighbour"
-    return words + (f", {first.bridge / 1e9:g} GB/s between two by a bridge" if first.bridge else ""), names
+        text += f", {first.bandwidth / first.peers / 1e9:.3g} of it to each neighbour"
+    return text + (f", {first.bridge / 1e9:g} GB/s between two by a bridge" if first.bridge else ""), names
 
 
 def _parts(chip: Chip) -> list[PartRow]:
@@ -139,7 +141,9 @@ def _parts(chip: Chip) -> list[PartRow]:
     rows: list[PartRow] = []
     for role, (count, unit) in counted.items():
         try:
-            rate = structural_peak(chip, unit) if unit else None
+            rate = None
+            if unit:
+                rate = structural_peak(chip, unit)
             rows.append(PartRow(named.get(role, role), count(chip), rate))
         except InputError:
             continue  # the file does not count this part
@@ -164,12 +168,13 @@ def chip_report(chip: Chip) -> ChipReport:
     network, largest = network_text(chip)
     facts: list[ChipFact] = []
     for path, fact in chip.facts.items():
+        # other sources that give the same number
         others = [OtherReading(_plain(other.value), other.source, other.note) for other in fact.also]
-        words = fact.dimension, fact.per, fact.direction, fact.source, fact.note
-        facts.append(ChipFact(path, _plain(fact.value), *words, others))
-    own = shared(ChipReport, chip, facts=facts, network=network, price=_price(chip))
+        origin = fact.dimension, fact.per, fact.direction, fact.source, fact.note
+        facts.append(ChipFact(path, _plain(fact.value), *origin, others))
+    fields = shared(ChipReport, chip, facts=facts, network=network, price=_price(chip))
     return ChipReport(
-        **own,
+        **fields,
         bf16_flops_per_s=chip.peak("bf16"),
         hbm_bytes=chip.hbm.capacity,
         hbm_bytes_per_s=chip.bandwidth("hbm"),
@@ -191,7 +196,10 @@ def chips_report(source: str = "") -> ChipsReport:
     """Every built-in chip: TPUs first, each family in order of release; `--json` prints the rows alone. With a source,
     those that it gives numbers of, read by it."""
     chips = sorted(map(load_chip, chip_names()), key=lambda chip: (chip.kind != "tpu", chip.released, chip.name))
-    read = [chip.reading(source) for chip in chips if source in chip.sources] if source else chips
+    if source:
+        read = [chip.reading(source) for chip in chips if source in chip.sources]
+    else:
+        read = chips
     if not read:
         raise unknown("source of chips called", source, {name for chip in chips for name in chip.sources})
     return ChipsReport([chip_report(chip) for chip in read])
@@ -264,64 +272,75 @@ class SliceReport(Record):
         return f"{self.slice}: {self.chips:,} chips, {render(self.bf16_flops_per_s, 'FLOP/s')} in bf16"
 
 
-def slice_report(piece: Slice) -> SliceReport:
+def slice_report(slice_: Slice) -> SliceReport:
     """The facts of one slice. Bisection is of the weakest axis, or of the top tier that is used;
     across pods it is what half of them send over the data-centre network."""
-    chip, count = piece.chip, piece.chips
-    axes, (tiers, tree) = _axes(piece), _tiers(piece)
+    chip, count = slice_.chip, slice_.chips
+    axes, (tiers, tree) = _axes(slice_), _tiers(slice_)
+    # of a torus the axis that carries least across its middle
     weakest = min([row.bisection_bytes_per_s for row in axes], default=0.0)
     if tiers:
         weakest = tiers[-1].bisection_bytes_per_s
-    dcn = chip.dcn * count if chip.dcn and isinstance(chip.network, Torus) else None
-    if piece.pods > 1 and dcn is not None:
+    if chip.dcn and isinstance(chip.network, Torus):
+        dcn = chip.dcn * count
+    else:
+        dcn = None
+    # half of the chips send, the other half receive
+    if slice_.pods > 1 and dcn is not None:
         weakest = dcn / 2
-    cores = piece.cores if chip.kind == "tpu" and "cores" in chip.structure else None
+    if chip.kind == "tpu" and "cores" in chip.structure:
+        cores = slice_.cores
+    else:
+        cores = None
     return SliceReport(
-        **shared(SliceReport, piece, chip, chip=chip.title, cores=cores, host_shape=list(chip.host_shape)),
-        slice=str(piece),
+        **shared(SliceReport, slice_, chip, chip=chip.title, cores=cores, host_shape=list(chip.host_shape)),
+        slice=str(slice_),
         axes=axes,
         tiers=tiers,
         full_bisection=tree.full_bisection if tree else None,
-        bf16_flops_per_s=piece.flops,
-        hbm_bytes=piece.hbm,
+        bf16_flops_per_s=slice_.flops,
+        hbm_bytes=slice_.hbm,
         hbm_bytes_per_s=count * chip.bandwidth("hbm"),
         pcie_bytes_per_s=chip.pcie * count if chip.pcie else None,
         dcn_bytes_per_s=dcn,
         bisection_bytes_per_s=weakest,
         price_usd_per_h=chip.price * count if chip.price else None,
         power_w=chip.power * count if chip.power else None,
-        farthest_hops=eccentricity(piece) if isinstance(chip.network, Torus) else None,
+        farthest_hops=eccentricity(slice_) if isinstance(chip.network, Torus) else None,
         wiring=[*node_switches(chip), *(switch_text(switch_for(chip), "above the nodes") if tree else ())],
-        mtbf_s=1 / failure_rate(piece),
-        mtbf_source=failure_rates(piece.chip).source,
+        mtbf_s=1 / failure_rate(slice_),
+        mtbf_source=failure_rates(slice_.chip).source,
     )
 
 
-def _axes(piece: Slice) -> list[AxisRow]:
-    network = piece.chip.network
+def _axes(slice_: Slice) -> list[AxisRow]:
+    network = slice_.chip.network
     if not isinstance(network, Torus):
         return []
     rows: list[AxisRow] = []
-    for name, size, wraps in zip(AXIS_NAMES, piece.shape, piece.wrap, strict=False):
+    for name, size, wraps in zip(AXIS_NAMES, slice_.shape, slice_.wrap, strict=False):
         if size == 1:
             continue
         # A cut through the middle crosses each of the other axes' chips once, and the way round as well on a ring.
-        cut = math.prod(piece.shape) // size * (2 if wraps else 1) * network.link
+        cut = math.prod(slice_.shape) // size * (2 if wraps else 1) * network.link
         along = network.link * (2 if wraps or size > 2 else 1)
         rows.append(AxisRow(name, size, wraps, along, int(axis_diameter(size, wraps)), cut))
     return rows
 
 
-def _tiers(piece: Slice) -> tuple[list[TierRow], FatTree | None]:
+def _tiers(slice_: Slice) -> tuple[list[TierRow], FatTree | None]:
     """The tiers that a slice under switches uses, with their switches where the catalogue knows them."""
-    chip, network = piece.chip, piece.chip.network
+    chip, network = slice_.chip, slice_.chip.network
     if not isinstance(network, Tree):
         return [], None
+    # a plain fat tree has two tiers above the nodes, the upper one as wide as all of the lower together
     node, *above = network.levels
     plain = len(above) == 2 and above[1].bandwidth == above[0].degree * above[0].bandwidth
     switch = switch_for(chip) if plain else None
     if switch is not None:
-        tree = fat_tree(chip, switch, piece.chips) if piece.chips > node.degree else None
+        tree = None
+        if slice_.chips > node.degree:
+            tree = fat_tree(chip, switch, slice_.chips)
         rows = []
         for tier in tree.tiers if tree else (node_tier(chip),):
             cables = int(tier.groups * tier.children * tier.child_links)
@@ -330,12 +349,14 @@ def _tiers(piece: Slice) -> tuple[list[TierRow], FatTree | None]:
             rows.append(TierRow(tier.name, int(tier.groups), int(tier.children), *rates, int(tier.total), *more))
         # Above one scalable unit every tier is a single group; a top tier with one child joins nothing.
         return [row for row in rows if row.children > 1], tree
+    # `below`: chips under one child of the level
     rows, below = [], 1
     for level in network.levels:
-        if below >= piece.chips:
+        if below >= slice_.chips:
             break
-        children = math.ceil(min(piece.chips, below * (level.degree or piece.chips)) / below)
-        groups, rate = math.ceil(piece.chips / (below * children)), level.bandwidth
+        # the top level joins whatever is left
+        children = math.ceil(min(slice_.chips, below * (level.degree or slice_.chips)) / below)
+        groups, rate = math.ceil(slice_.chips / (below * children)), level.bandwidth
         rows.append(
             TierRow(
                 level.name,

@@ -1,6 +1,7 @@
 """What joins chips, in words: links one way and both, switches and their ports, hosts; and what a peak gives."""
 
 from dragonscale.errors import InputError
+from dragonscale.physics.collectives.profile_file import choose, is_measured, load_tier
 from dragonscale.physics.hardware import Chip, Torus
 from dragonscale.physics.hardware.fat_tree import TreeSwitch, node_switch
 from dragonscale.physics.kernels.matmul import matmul_seconds
@@ -10,6 +11,7 @@ from dragonscale.physics.units import render
 
 def node_switches(chip: Chip) -> list[str]:
     """The NVSwitches of a node, with their ports and what they carry."""
+    # NVSwitches of a node, and NVLinks of each of its GPUs
     count, links = (int(chip.structure.get(name, 0)) for name in ("nvswitches", "nvlink_links"))
     if not count or not links or isinstance(chip.network, Torus):
         return []
@@ -29,32 +31,50 @@ def wires_text(chip: Chip) -> str:
     network = chip.network
     if not isinstance(network, Torus):
         return ""
-    link, axis, every = (render(count * network.link, "bytes/s") for count in (1, 2, 2 * network.axes))
-    told = f"{2 * network.axes} links of {link} one way, {axis} both ways"
-    return f"{told}; out of a chip {axis} an axis, {every} over all {network.axes}"
+    link, axis, total = (render(count * network.link, "bytes/s") for count in (1, 2, 2 * network.axes))
+    text = f"{2 * network.axes} links of {link} one way, {axis} both ways"
+    return f"{text}; out of a chip {axis} an axis, {total} over all {network.axes}"
 
 
+# The side of the square matmul that stands for large ones.
 SIDE = 8192
-"""The side of the square matmul that stands for large ones."""
 
 
 def achievable(chip: Chip) -> str:
-    """The part of the peak that a large matmul is expected to reach; empty for kinds of chips without a profile."""
+    """The fractions of the peak that a large matmul, and of the links that collectives are expected to reach, and the
+    profiles that say so; empty for kinds of chips without a kernel profile."""
     try:
         profile = kernel_profile_for(chip)
     except InputError:
         return ""
+    # FLOPs over what the peak could do in that time
     part = 2 * SIDE**3 / (float(matmul_seconds(SIDE, SIDE, SIDE, "bf16", profile)) * chip.peak("bf16"))
-    known = "fitted to measurements of it" if profile.measured else "not measured on it"
+    if profile.measured:
+        measured = "fitted to measurements of it"
+    else:
+        measured = "not measured on it"
     return (
-        f"{part:.0%} of the bf16 peak in a matmul of {SIDE:,} a side (kernel profile {profile.name}, {known}); "
-        "by the book's rule of thumb 80 to 85% on GPUs, 95% on TPUs"
+        f"{part:.0%} of the bf16 peak in a matmul of {SIDE:,} a side (kernel profile {profile.name}, {measured}); "
+        f"by the book's rule of thumb 80 to 85% on GPUs, 95% on TPUs; {_collectives_reach(chip)}"
     )
+
+
+def _collectives_reach(chip: Chip) -> str:
+    """The fraction of its links' bandwidth that long collectives of a chip reach, and the network profile that says
+    so."""
+    kind = "torus" if isinstance(chip.network, Torus) else "domain"
+    tier = load_tier(choose(kind, chip.kin))
+    reached = f"{float(tier.paths['ring'].fraction):.0%} of its links in long collectives (network profile {tier.name}"
+    if is_measured(kind, chip):
+        return f"{reached})"
+    return f"{reached}, not measured on it)"
 
 
 def host_text(chip: Chip) -> str:
     """Chips of a host, and what each has to it and out of it."""
-    shape = f" ({'x'.join(map(str, chip.host_shape))})" if chip.host_shape else ""
+    shape = ""
+    if chip.host_shape:
+        shape = f" ({'x'.join(map(str, chip.host_shape))})"
     rates = [("PCIe", chip.pcie), ("DCN", chip.dcn if isinstance(chip.network, Torus) else None)]
     each = ", ".join(f"{name} {render(rate, 'bytes/s', 4)} a chip" for name, rate in rates if rate)
     return f"{chip.host_chips} chips{shape}{f'; {each} one way' if each else ''}"

@@ -36,10 +36,14 @@ class CollectiveAsked:
 def read_question(question: CollectiveQuestion | ExplainCollectiveQuestion, listener: Listener) -> CollectiveAsked:
     """The collective, over which wires, and how it is done: without --axis over all that split the array, if any do."""
     check_effect(question.set, "wires")
-    chip, piece = target_of(with_changes(question.on, question.set), listener)
-    kind, mesh = reports.find_kind(question.kind), reports.collective_mesh(chip, piece, axes_of(question.mesh))
-    array = parse_array(question.size) if "[" in str(question.size) else None
-    split = () if array is None else array.partial or array.axes
+    chip, slice_ = target_of(with_changes(question.on, question.set), listener)
+    kind, mesh = reports.find_kind(question.kind), reports.collective_mesh(chip, slice_, axes_of(question.mesh))
+    array = None
+    if "[" in str(question.size):
+        array = parse_array(question.size)
+    split = ()
+    if array is not None:
+        split = array.partial or array.axes
     axes = read_axes(question.axis or ",".join(split), mesh.axes)
     ways = question.one_way, question.in_network, question.filled, question.picks
     return CollectiveAsked(kind, mesh, axes, reports.read_options(mesh.size(*axes), *ways))
@@ -58,20 +62,20 @@ def ask(question: CollectiveQuestion, listener: Listener) -> reports.CollectiveR
             question.to_chip,
         )
         return sent.came_from(None, listener.notes)
-    asked = read_question(question, listener)
+    understood = read_question(question, listener)
     report = reports.collective_report(
-        asked.kind,
-        read_volume(question.size, asked),
-        asked.axes,
-        asked.mesh,
-        asked.options,
+        understood.kind,
+        read_volume(question.size, understood),
+        understood.axes,
+        understood.mesh,
+        understood.options,
         written_target(with_changes(question.on, question.set)),
     )
     report.array = question.size if "[" in str(question.size) else ""
-    return report.came_from(asked, listener.notes)
+    return report.came_from(understood, listener.notes)
 
 
-def read_volume(text: str, asked: CollectiveAsked | None = None) -> float:
+def read_volume(text: str, understood: CollectiveAsked | None = None) -> float:
     """V: bytes with their unit, or of an array as one group of chips has it together: what mesh axes outside the group
     split is not in it.
 
@@ -82,44 +86,49 @@ def read_volume(text: str, asked: CollectiveAsked | None = None) -> float:
         return parse(text, "bytes", "the size")
     array = parse_array(text)
     sizes = [dim.size for dim in array.dims]
-    if not array.dtype or (array.axes and asked is None) or not all(isinstance(size, int) for size in sizes):
+    if not array.dtype or (array.axes and understood is None) or not all(isinstance(size, int) for size in sizes):
         need = "write its dtype and the sizes of its dims, such as 'bf16[4096, 65536]' or 'bf16[8192_X, 32768_Y]'"
         raise InputError(f"The size is {shorten(text)}; {need}, or a size in bytes such as '16GiB'.")
+    # all bytes of the array, however it is split
     whole = float(product(sizes) * dtype_bytes(array.dtype))
-    if asked is None:
+    if understood is None:
         return whole
     for axis in array.axes:
-        if axis not in asked.mesh.axes:
-            raise unknown("mesh axis", axis, asked.mesh.axes)
-    return whole / float(asked.mesh.size(*(axis for axis in array.axes if axis not in asked.axes)))
+        if axis not in understood.mesh.axes:
+            raise unknown("mesh axis", axis, understood.mesh.axes)
+    return whole / float(understood.mesh.size(*(axis for axis in array.axes if axis not in understood.axes)))
 
 
-def read_axes(text: str, known: Mapping[str, object]) -> tuple[str, ...]:
+def read_axes(text: str, axes: Mapping[str, object]) -> tuple[str, ...]:
     """`XY`, `X,Y` or `data,fsdp`, each an axis of the mesh; all of them if nothing is said.
 
     >>> read_axes("XY", {"X": 4, "Y": 8}), read_axes("", {"data": 4})
     (('X', 'Y'), ('data',))
     """
     if not text.strip():
-        return tuple(known)
+        return tuple(axes)
     joined = text.strip()
     names = tuple(part.strip() for part in joined.split(","))
-    if joined not in known and all(letter in known for letter in joined):
+    # letters of axes written together
+    if joined not in axes and all(letter in axes for letter in joined):
         names = tuple(joined)
     for name in names:
-        if name not in known:
-            raise unknown("mesh axis", name, known)
+        if name not in axes:
+            raise unknown("mesh axis", name, axes)
     if len(set(names)) < len(names):
         raise InputError(f"--axis {shorten(text)} names an axis twice.")
     return names
 
 
-def collective_sheet(report: reports.CollectiveReport, _detail: bool) -> Sheet:
+def collective_blocks(report: reports.CollectiveReport, _detail: bool) -> Sheet:
     """One collective over mesh axes."""
     mesh = ", ".join(f"{name}={size}" for name, size in report.mesh.items())
     head = f"{report.collective} of {amount(report.bytes, 'bytes')} over {', '.join(report.axes)}"
     title, counted = f"{head} ({report.chips} chips) on {report.on}", {"children": lambda tier: round(tier.children)}
-    tiers = grid("collective-tiers", report.tiers, own=counted) if report.tiers else None
+    if report.tiers:
+        tiers = grid("collective-tiers", report.tiers, own=counted)
+    else:
+        tiers = None
     return sheet(Title(title, f"mesh {mesh}"), Prose(report.advice, "key"), _terms(report), tiers, _inside(report))
 
 
@@ -131,16 +140,21 @@ def _terms(report: reports.CollectiveReport) -> Grid:
         "book": (report.book_s, f"the same to first order, {report.book_drops}"),
         "expected": (report.expected_s, report.expected_by),
     }
-    rows = [[name, amount(time, "s"), about] for name, (time, about) in terms.items() if time is not None]
+    rows = [[name, amount(time, "s"), meaning] for name, (time, meaning) in terms.items() if time is not None]
     return table([Column("term"), Column("time", right=True), Column("", wrap=True)], rows)
 
 
 def _inside(report: reports.CollectiveReport) -> Facts:
     """What the chips send and the links carry."""
     binding = max(report.tiers, key=lambda tier: tier.seconds, default=None)
-    wires = f"a {binding.tier} link carries" if binding else "a chip's links carry"
+    if binding:
+        wires = f"a {binding.tier} link carries"
+    else:
+        wires = "a chip's links carry"
     ring = report.ring
-    told = None if ring is None else _ring(report, ring)
+    ring_text = None
+    if ring is not None:
+        ring_text = _ring(report, ring)
     return summary(
         "collective-facts",
         report,
@@ -152,15 +166,15 @@ def _inside(report: reports.CollectiveReport) -> Facts:
         else f"the array as one group of {report.chips} chips sees it",
         groups=math.prod(report.mesh.values()) // report.chips,
         array=f"; {report.array} over {', '.join(report.axes)}" if report.array else "",
-        ring=told if ring and ring.wraps else None,
-        line=told if ring and not ring.wraps else None,
+        ring=ring_text if ring and ring.wraps else None,
+        line=ring_text if ring and not ring.wraps else None,
         link=ring and ring.link_bytes,
         wires=wires,
     )
 
 
+# A chip that sends more than so many pieces in a hop sends them both ways round.
 BOTH_WAYS = 1.5
-"""A chip that sends more than so many pieces in a hop sends them both ways round."""
 
 
 def _ring(report: reports.CollectiveReport, ring: reports.RingFacts) -> str:
@@ -171,23 +185,34 @@ def _ring(report: reports.CollectiveReport, ring: reports.RingFacts) -> str:
         return f"{ring.hops:g} hop{'s' * (ring.hops != 1)} of {size}, {each}"
     # the two ways round an even ring meet in the chip opposite, whose piece comes half from either side
     halves = (2 if report.collective == "all_reduce" else 1) * (report.chips % 2 == 0)
-    whole, piece = round(ring.hops) - halves, amount(ring.hop_bytes / 2, "bytes")
+    whole = round(ring.hops) - halves
     if not whole:
         size, least = amount(ring.hop_bytes / 4, "bytes"), amount(ring.hop_s / 2, "s")
         return f"both ways at once: {halves} hop{'s' * (halves != 1)} of {size} each way, each at least {least}"
-    full = f"{whole} hop{'s' * (whole != 1)} of {piece} each way, {each}"
-    half = f"{halves} of {amount(ring.hop_bytes / 4, 'bytes')}" if halves else ""
-    return f"both ways round at once: {full}{', and ' if half else ''}{half}"
+    # a chip sends half of each hop's bytes either way
+    full = f"{whole} hop{'s' * (whole != 1)} of {amount(ring.hop_bytes / 2, 'bytes')} each way, {each}"
+    if halves:
+        full += f", and {halves} of {amount(ring.hop_bytes / 4, 'bytes')}"
+    return f"both ways round at once: {full}"
 
 
-def transfer_sheet(sent: reports.TransferReport, _detail: bool) -> Sheet:
+def transfer_blocks(sent: reports.TransferReport, _detail: bool) -> Sheet:
     """One message between two chips, or from all to one."""
-    source, target = ("(" + ",".join(map(str, place)) + ")" for place in (sent.source, sent.target))
+    source, target = ("(" + ",".join(map(str, position)) + ")" for position in (sent.source, sent.target))
     size = amount(sent.bytes, "bytes")
     gathers = sent.kind == "gather"
-    head = f"gather of {size} to {target}" if gathers else f"send of {size} from {source} to {target}"
-    paths = f"over the {sent.paths} links of {target}" if gathers else f"over {sent.paths} paths that share no link"
-    total = ", the larger of the two." if gathers else " in all: the two follow each other."
+    if gathers:
+        head = f"gather of {size} to {target}"
+    else:
+        head = f"send of {size} from {source} to {target}"
+    if gathers:
+        paths = f"over the {sent.paths} links of {target}"
+    else:
+        paths = f"over {sent.paths} paths that share no link"
+    if gathers:
+        total = ", the larger of the two."
+    else:
+        total = " in all: the two follow each other."
     return sheet(
         Title(f"{head} of {sent.on}"),
         summary("transfer-facts", sent, paths=paths),
@@ -195,5 +220,5 @@ def transfer_sheet(sent: reports.TransferReport, _detail: bool) -> Sheet:
     )
 
 
-bind(reports.CollectiveReport, Face(collective_sheet, draw_collective))
-bind(reports.TransferReport, Face(transfer_sheet))
+bind(reports.CollectiveReport, Face(collective_blocks, draw_collective))
+bind(reports.TransferReport, Face(transfer_blocks))

@@ -106,7 +106,9 @@ class CollectiveReport(Record):
     @property
     def book_drops(self) -> str:
         """What the book's time leaves out: on a ring or a tier the (N-1)/N, on a line or where hops bind nothing."""
-        return "equal here" if math.isclose(self.book_s, self.lower_s, rel_tol=1e-9) else "without the (N-1)/N"
+        if math.isclose(self.book_s, self.lower_s, rel_tol=1e-9):
+            return "equal here"
+        return "without the (N-1)/N"
 
     def headline(self) -> str:
         size, axes = render(self.bytes, "bytes"), ", ".join(self.axes)
@@ -116,20 +118,20 @@ class CollectiveReport(Record):
 def find_kind(name: str) -> str:
     """The collective meant by a name such as `AllGather`, `all-gather` or `ag`."""
     flat = {kind.replace("_", ""): kind for kind in KINDS} | SHORT
-    found = flat.get(name.lower().replace("-", "").replace("_", ""))
-    if found is None:
+    kind = flat.get(name.lower().replace("-", "").replace("_", ""))
+    if kind is None:
         raise unknown("collective", name, KINDS)
-    return found
+    return kind
 
 
-def collective_mesh(chip: Chip, piece: Slice | None, axes: dict[str, int] | None) -> Mesh:
+def collective_mesh(chip: Chip, slice_: Slice | None, axes: dict[str, int] | None) -> Mesh:
     """The mesh of a question: as given, or the slice's own axes."""
     if axes:
-        return make_mesh(dict(axes), chip, piece)
-    if piece is None:
+        return make_mesh(dict(axes), chip, slice_)
+    if slice_ is None:
         example = f"{chip.name}:{chip.default_slice or '4x4'}"
         raise InputError(f"{chip.name} alone has no axes; name a slice such as {example}, or a --mesh.")
-    return natural_mesh(piece)
+    return natural_mesh(slice_)
 
 
 def read_options(size: float, one_way: bool, in_network: bool, filled: float, picks: int | None) -> Options:
@@ -152,8 +154,8 @@ def check_options(kind: str, mesh: Mesh, options: Options) -> None:
             "--one-way is the direction around rings of a torus, and these chips are under switches; leave it out."
         )
     if options.in_network and (torus or kind != "all_reduce"):
-        what = "a torus has no switches" if torus else f"{kind} adds nothing or leaves it in parts"
-        raise InputError(f"--in-network lets switches add up an AllReduce, and {what}; leave it out.")
+        why = "a torus has no switches" if torus else f"{kind} adds nothing or leaves it in parts"
+        raise InputError(f"--in-network lets switches add up an AllReduce, and {why}; leave it out.")
 
 
 def collective_report(
@@ -163,10 +165,15 @@ def collective_report(
     assert mesh.chip is not None
     check_options(kind, mesh, options)
     group, size = mesh.group(axes), mesh.size(*axes)
+    # with the (N-1)/N that the book's first-order time drops
     true = collective_time(kind, volume, group, replace(options, exact=True))
     lower, tiers = float(true.lower), _tier_facts(kind, volume, group, options)
     profile = profile_for(mesh.chip)
     expected = float(expected_time(kind, volume, group, profile, options))
+    # the time if the chips added and not the switches
+    ring_s = None
+    if options.in_network:
+        ring_s = float(collective_time(kind, volume, group, replace(options, in_network=False)).lower)
     report = CollectiveReport(
         collective=kind,
         on=on,
@@ -194,9 +201,7 @@ def collective_report(
         advice="",
         expected_by=expected_by(kind, volume, group, profile, options),
         expected_bus_bandwidth_bytes_per_s=float(bus_bandwidth(kind, volume, size, expected)) if expected else 0.0,
-        ring_s=float(collective_time(kind, volume, group, replace(options, in_network=False)).lower)
-        if options.in_network
-        else None,
+        ring_s=ring_s,
     )
     report.advice = _advice(report)
     return report
@@ -210,18 +215,24 @@ def _link_rate(group: Group, tiers: list[TierFacts], options: Options) -> float:
         return float(group.egress)
     if isinstance(group, Switches):
         return max(tiers, key=lambda tier: tier.seconds).link_bytes_per_s if tiers else 0.0
+    # one link for each axis, or all that its ring or line has
     links = len(group.axes) if options.one_way else sum(ring.links for ring in group.axes)
     return float(group.link * links)
 
 
 def _ring_facts(kind: str, volume: float, group: Group, cost: Seconds, options: Options) -> RingFacts | None:
     """Hops and link traffic, for a collective over one axis of a torus."""
-    rings = [ring for ring in group.axes if ring.size > 1] if isinstance(group, Rings) else []
-    if len(rings) != 1 or not isinstance(group, Rings) or kind == "permute":
+    if not isinstance(group, Rings) or kind == "permute":
+        return None
+    rings = [ring for ring in group.axes if ring.size > 1]
+    if len(rings) != 1:
         return None
     [ring] = rings
+    # on a line there is no way round
     way, link = options.one_way or not ring.closed, group.link * ring.share
-    count = ring_hops(ring.size, way) * (2 if kind == "all_reduce" else 1)
+    count = ring_hops(ring.size, way)
+    if kind == "all_reduce":  # a reduce-scatter, then an all-gather
+        count *= 2
     if kind == "all_to_all":
         each, sends = all_to_all_piece(volume, ring.size), all_to_all_sends(ring.size, way)
         seconds = max(float(group.hop), float(each / link))
@@ -232,23 +243,25 @@ def _ring_facts(kind: str, volume: float, group: Group, cost: Seconds, options: 
 
 
 def _tier_facts(kind: str, volume: float, group: Group, options: Options) -> list[TierFacts]:
+    """Time and traffic of each tier of switches that the group crosses, from the inside out."""
     if not isinstance(group, Switches):
         return []
     seconds = tier_seconds(kind, volume, group, replace(options, exact=True))
     crossed = [span for span in group.spans if float(span.fan) > 1]
     fans = tuple(float(span.fan) for span in crossed)
     rows: list[TierFacts] = []
-    for place, span in enumerate(crossed):
-        seen, level = switch_traffic(kind, volume, fans, place), span.level
-        traffic = float(seconds[level.name]), float(seen.ingress), float(seen.egress)
-        rows.append(TierFacts(level.name, fans[place], float(level.bandwidth), *traffic))
+    for index, span in enumerate(crossed):
+        passing, level = switch_traffic(kind, volume, fans, index), span.level
+        traffic = float(seconds[level.name]), float(passing.ingress), float(passing.egress)
+        rows.append(TierFacts(level.name, fans[index], float(level.bandwidth), *traffic))
     return rows
 
 
 def _advice(report: CollectiveReport) -> str:
-    threshold = render(report.latency_bound_below_bytes, "bytes")
+    """Whether bytes or hops decide, and from which size on the other would."""
     if report.chips == 1:
         return ONE_CHIP
+    threshold = render(report.latency_bound_below_bytes, "bytes")
     at = f"{render(report.lower_s, 's')} at best, {render(report.expected_s or 0.0, 's')} expected"
     if report.regime == "latency":
         return f"Bound by latency: {at}; messages above {threshold} are bound by bandwidth."
@@ -262,14 +275,16 @@ def size_sweep(kind: str, axes: tuple[str, ...], mesh: Mesh, options: Options) -
     takes no time has no curve."""
     import numpy
 
-    volumes = numpy.logspace(3, 10, 57)
+    volumes = numpy.logspace(3, 10, 57)  # eight to a decade
     cost = collective_time(kind, volumes, mesh.group(axes), options)
+    # the latency does not depend on the size: one number for all of them
     terms = {"bound": cost.lower, "bandwidth": cost.bandwidth, "latency": cost.latency + 0 * volumes}
-    curves = {
-        name: [(v, s) for v, s in zip(volumes.tolist(), term.tolist(), strict=True) if s > 0]
-        for name, term in terms.items()
-    }
-    return {name: points for name, points in curves.items() if points}
+    curves: dict[str, list[tuple[float, float]]] = {}
+    for name, term in terms.items():
+        points = [(v, s) for v, s in zip(volumes.tolist(), term.tolist(), strict=True) if s > 0]
+        if points:
+            curves[name] = points
+    return curves
 
 
 class TransferReport(Record):
@@ -290,26 +305,28 @@ class TransferReport(Record):
         return f"{self.kind} of {render(self.bytes, 'bytes')} on {self.on}: {render(self.total_s, 's')}"
 
 
-def read_position(text: str, piece: Slice, flag: str) -> tuple[int, ...]:
+def read_position(text: str, slice_: Slice, flag: str) -> tuple[int, ...]:
     """`0,3` as the place of a chip of a slice."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() for part in parts):
-        example = ",".join("0" for _ in piece.shape)
-        raise InputError(f"{flag} is {text!r}; write the place of a chip of {piece}, such as {example}.")
+        example = ",".join("0" for _ in slice_.shape)
+        raise InputError(f"{flag} is {text!r}; write the place of a chip of {slice_}, such as {example}.")
     return tuple(int(part[:9]) for part in parts)
 
 
-def transfer_report(kind: str, volume: float, piece: Slice | None, source: str, target: str) -> TransferReport:
+def transfer_report(kind: str, volume: float, slice_: Slice | None, source: str, target: str) -> TransferReport:
     """`send` from a chip to another, or `gather` to one chip what all of a slice hold."""
-    if piece is None or not isinstance(piece.chip.network, Torus):
+    if slice_ is None or not isinstance(slice_.chip.network, Torus):
         raise InputError(f"A {kind} between chips needs a slice of a torus, such as --on v5e:4x4.")
-    to = read_position(target, piece, "--to-chip")
+    to = read_position(target, slice_, "--to-chip")
     if kind == "gather":
-        cost, paths = gather_time(volume, piece, to), links_of(piece, to)
-        start, far, total = to, eccentricity(piece, to), cost.lower
+        cost, paths = gather_time(volume, slice_, to), links_of(slice_, to)
+        start, farthest, total = to, eccentricity(slice_, to), cost.lower
     else:
-        start = read_position(source, piece, "--from-chip")
-        cost = transfer_time(volume, piece, start, to)
-        paths, far, total = disjoint_paths(piece, start, to), hops(piece, start, to), cost.upper
+        start = read_position(source, slice_, "--from-chip")
+        cost = transfer_time(volume, slice_, start, to)
+        paths, farthest, total = disjoint_paths(slice_, start, to), hops(slice_, start, to), cost.upper
     bandwidth, latency = float(cost.bandwidth), float(cost.latency)
-    return TransferReport(kind, str(piece), list(start), list(to), volume, paths, far, bandwidth, latency, float(total))
+    return TransferReport(
+        kind, str(slice_), list(start), list(to), volume, paths, farthest, bandwidth, latency, float(total)
+    )

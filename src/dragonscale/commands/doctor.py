@@ -21,6 +21,7 @@ from dragonscale.listener import Listener
 from dragonscale.models.hub import cache_folder
 from dragonscale.physics.kernels.profile_file import own_folder
 
+# The extras that a user may want, each with what it is for.
 EXTRAS = {
     "plot": "charts as .png, .svg and .pdf (--plot)",
     "web": "the page in a browser: dscale web",
@@ -33,9 +34,8 @@ EXTRAS = {
     "mcp": "the planner as tools for agents: dscale mcp",
     "ray": "sweeps on a cluster: dscale sweep --ray",
 }
-"""The extras that a user may want, each with what it is for."""
+# What a device is by its file in /dev.
 ACCELERATORS = (("NVIDIA GPU", "nvidia[0-9]*"), ("AMD GPU", "kfd"), ("TPU", "accel[0-9]*"))
-"""What a device is by its file in /dev."""
 
 
 class ExtraFound(msgspec.Struct):
@@ -69,7 +69,7 @@ class DoctorReport(Record):
     kept: list[FolderFound]
 
     def headline(self) -> str:
-        ready = sum(not one.missing for one in self.extras)
+        ready = sum(not extra.missing for extra in self.extras)
         return f"dragonscale {self.version}: the planner is ready, {ready} of {len(self.extras)} extras installed"
 
 
@@ -77,10 +77,10 @@ def ask(question: DoctorQuestion, listener: Listener) -> DoctorReport:
     """Look around; nothing is loaded, changed or asked of the network."""
     needed = required_packages()
     extras = [
-        ExtraFound(name, gives, [one for one in needed.get(name, []) if not version_of(one)])
+        ExtraFound(name, gives, [package for package in needed.get(name, []) if not version_of(package)])
         for name, gives in EXTRAS.items()
     ]
-    versions = {one: version_of(one) for names in needed.values() for one in names}
+    versions = {package: version_of(package) for names in needed.values() for package in names}
     return DoctorReport(
         version_of("dragonscale") or "from source",
         f"{platform.python_version()} ({sys.executable})",
@@ -107,32 +107,35 @@ def required_packages() -> dict[str, list[str]]:
         lines = metadata.requires("dragonscale") or []
     except metadata.PackageNotFoundError:
         return {}
-    found: dict[str, list[str]] = {}
+    packages: dict[str, list[str]] = {}
     within: list[tuple[str, str]] = []
     for line in lines:
+        # `dragonscale[jax]; extra == "serve"`: a package, its extras, and the extra that needs it
         name, more, marker = re.match(r"([\w.-]+)(?:\[([\w,-]+)\])?[^;]*(?:;(.*))?", line).groups()  # type: ignore[union-attr]
         extra = re.search(r"extra\s*==\s*['\"]([\w-]+)", marker or "")
+        # packages that there are for Linux on x86 only
         if "sys_platform" in (marker or "") and (sys.platform != "linux" or platform.machine() != "x86_64"):
             continue
         if name == "dragonscale":
-            within += [(extra[1] if extra else "", one) for one in (more or "").split(",")]
+            within += [(extra[1] if extra else "", extra_name) for extra_name in (more or "").split(",")]
         else:
-            found.setdefault(extra[1] if extra else "", []).append(name)
+            packages.setdefault(extra[1] if extra else "", []).append(name)
+    # an extra that is made of others needs their packages
     for extra, other in within:
-        found[extra] = [*found.get(other, []), *found.get(extra, [])]
-    return found
+        packages[extra] = [*packages.get(other, []), *packages.get(extra, [])]
+    return packages
 
 
 def devices() -> list[str]:
     """The accelerators of this machine, by NVIDIA's tool where there is one, else by their files."""
     if shutil.which("nvidia-smi"):
-        asked = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
+        command = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
         try:
-            said = subprocess.run(asked, capture_output=True, text=True, timeout=20, check=False)
+            listed = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
         except (OSError, subprocess.SubprocessError):
-            said = None
-        if said is not None and said.returncode == 0:
-            return [line.strip() for line in said.stdout.splitlines() if line.strip()]
+            listed = None
+        if listed is not None and listed.returncode == 0:
+            return [line.strip() for line in listed.stdout.splitlines() if line.strip()]
     return [f"{name}: {path}" for name, files in ACCELERATORS for path in sorted(map(str, Path("/dev").glob(files)))]
 
 
@@ -155,29 +158,30 @@ def _count(folder: Path) -> int:
         return 0
 
 
-def doctor_sheet(report: DoctorReport, detail: bool) -> Sheet:
+def doctor_blocks(report: DoctorReport, detail: bool) -> Sheet:
     """What works first, what is missing for what, then where things lie."""
-    missing = [one for one in report.extras if one.missing]
-    own = {"installed": lambda one: "missing " + ", ".join(one.missing) if one.missing else "yes"}
-    nothing = "none seen; planning, explaining and verifying need none"
+    missing = [extra.extra for extra in report.extras if extra.missing]
+    ready = "The planner is ready."
+    if missing:
+        ready += " An extra that is missing below is only needed for what stands beside it."
+    versions = "--explain: the version of every package."
+    if detail:
+        versions = ", ".join(f"{name} {version}" for name, version in report.packages.items())
+    installed = {"installed": lambda extra: f"missing {', '.join(extra.missing)}" if extra.missing else "yes"}
+    none = "none seen; planning, explaining and verifying need none"
     return sheet(
         Title(f"dragonscale {report.version}"),
         facts(
-            (
-                "so",
-                "The planner is ready."
-                + (" An extra that is missing below is only needed for what stands beside it." if missing else ""),
-            ),
+            ("so", ready),
             ("Python", report.python),
             ("system", f"{report.system}, {report.cores} cores"),
-            ("accelerators", "; ".join(report.devices) or nothing),
+            ("accelerators", "; ".join(report.devices) or none),
         ),
-        grid("doctor-extras", report.extras, own=own),
+        grid("doctor-extras", report.extras, own=installed),
         grid("doctor-folders", report.kept),
-        Prose(", ".join(f"{name} {version}" for name, version in report.packages.items())) if detail else None,
-        None if detail else Prose("--explain: the version of every package.", "dim"),
-        NextStep(install_hint(*(extra.extra for extra in missing)), "all that is missing") if missing else None,
+        Prose(versions, "" if detail else "dim"),
+        NextStep(install_hint(*missing), "all that is missing") if missing else None,
     )
 
 
-bind(DoctorReport, Face(doctor_sheet))
+bind(DoctorReport, Face(doctor_blocks))

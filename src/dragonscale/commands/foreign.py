@@ -31,18 +31,20 @@ def foreign_plan(plan: Any, model: Any, on: Any) -> "Imported | None":
     from dragonscale.exports.imported import Given
     from dragonscale.exports.reading import read_plan
 
-    return read_plan(text, Given(written(model), written(on))) if is_foreign(text) else None
+    if is_foreign(text):
+        return read_plan(text, Given(written(model), written(on)))
+    return None
 
 
 def _may_be_foreign(text: str) -> bool:
     """Whether it is worth to ask exporters whose words these are: a command, or a file that is not plainly ours."""
-    words = text.split()
+    parts = text.split()
     if (
         "\n" in text
         or text.startswith("{")
         or names_config(text)
         or starts_server(text)
-        or (len(words) > 2 and any(word.startswith("-") for word in words))
+        or (len(parts) > 2 and any(word.startswith("-") for word in parts))
     ):
         return True
     try:
@@ -54,43 +56,48 @@ def _may_be_foreign(text: str) -> bool:
         return is_plan_path(text)
 
 
-def told(found: "Imported") -> list[str]:
+def told(imported: "Imported") -> list[str]:
     """How a foreign plan was read, in notes."""
     from dragonscale.commands.imported import report_of
 
-    report = report_of(found)
-    text = f"{report.plan_text}{_tuned(found.file)}"
-    notes = [f"Read as a plan of {report.software} {report.version}: {text}.", *found.notes]
-    notes += [f"Not planned: {', '.join(found.unplanned)}."] if found.unplanned else []
-    drafts = None if isinstance(found.file, TrainingFile) else found.file.speculation
+    report = report_of(imported)
+    text = f"{report.plan_text}{_tuned(imported.file)}"
+    notes = [f"Read as a plan of {report.software} {report.version}: {text}.", *imported.notes]
+    if imported.unplanned:
+        notes += [f"Not planned: {', '.join(imported.unplanned)}."]
+    drafts = None
+    if not isinstance(imported.file, TrainingFile):
+        drafts = imported.file.speculation
     if drafts is not None and drafts.drafts and not drafts.acceptance:
         notes.append(f"It drafts {drafts.drafts} tokens, and not how many are accepted: --accept 0.7 counts them.")
-    unknown = f"Unknown to {report.software} {report.version}: {', '.join(found.unknown)}."
-    return [*notes, unknown] if found.unknown else notes
+    unknown = f"Unknown to {report.software} {report.version}: {', '.join(imported.unknown)}."
+    if imported.unknown:
+        return [*notes, unknown]
+    return notes
 
 
 def _tuned(file: "TrainingFile | SavedPlan") -> str:
     """What of the model is trained, where that is not all of it."""
     if not isinstance(file, TrainingFile) or not file.method:
         return ""
-    rank = f" rank {file.lora_rank} ({file.lora_targets or 'all'})" if file.lora_rank else ""
+    rank = ""
+    if file.lora_rank:
+        rank = f" rank {file.lora_rank} ({file.lora_targets or 'all'})"
     return f", {file.method}{rank}" + (f" on {file.frozen}" if file.frozen else "")
 
 
-def as_training(question: Any, found: "Imported") -> tuple[Any, TrainingFile]:
-    """A `TrainQuestion` whose plan is another trainer's, with the settings written out."""
-    if not isinstance(found.file, TrainingFile):
+def as_training(question: Any, imported: "Imported") -> tuple[Any, TrainingFile]:
+    """A `TrainQuestion` whose plan is another trainer's, as the object that it was read into."""
+    if not isinstance(imported.file, TrainingFile):
         raise InputError("That is a plan for serving, which `dscale serve --plan` judges.")
-    settings = vars(found.file.plan).items()
-    text = ",".join(f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in settings)
-    return replace(question, plan=text), found.file
+    return replace(question, plan=imported.file.plan), imported.file
 
 
-def serving_file_of(found: "Imported") -> "SavedPlan":
+def serving_file_of(imported: "Imported") -> "SavedPlan":
     """The serving plan of another engine's words."""
-    if isinstance(found.file, TrainingFile):
+    if isinstance(imported.file, TrainingFile):
         raise InputError("That is a plan for training, which `dscale train --plan` judges.")
-    return replace(found.file, served_length=found.served_length or 0)
+    return replace(imported.file, served_length=imported.served_length or 0)
 
 
 def script_plan(path: str, on: Any) -> "SavedPlan":

@@ -31,15 +31,17 @@ def target_of(on: Any, listener: Listener | None = None) -> tuple[Chip, Slice | 
         return on, None
     if not isinstance(on, str):
         raise InputError(f"--on is {shorten(on)}; it takes a chip or a slice, such as 'v5e' or 'h100:64'.")
-    said = slice_note(on)
-    if said and listener is not None:
-        listener.note(said)
+    note = slice_note(on)
+    if note and listener is not None:
+        listener.note(note)
     return parse_target(on)
 
 
 def maybe_target(on: Any, listener: Listener | None = None) -> tuple[Chip | None, Slice | None]:
     """The same where a question can do without."""
-    return (None, None) if isinstance(on, str) and not on.strip() else target_of(on, listener)
+    if isinstance(on, str) and not on.strip():
+        return (None, None)
+    return target_of(on, listener)
 
 
 def axes_of(mesh: Any) -> dict[str, int]:
@@ -51,21 +53,23 @@ def axes_of(mesh: Any) -> dict[str, int]:
     return dict(parse_mesh(mesh))
 
 
-def mesh_of(mesh: Any, chip: Chip | None, piece: Slice | None) -> Mesh:
+def mesh_of(mesh: Any, chip: Chip | None, slice_: Slice | None) -> Mesh:
     """The mesh that was given, or the slice's own axes."""
     if isinstance(mesh, Mesh):
         return mesh
     axes = axes_of(mesh)
-    return natural_mesh(piece) if piece is not None and not axes else make_mesh(dict(axes), chip, piece)
+    if slice_ is not None and not axes:
+        return natural_mesh(slice_)
+    return make_mesh(dict(axes), chip, slice_)
 
 
 def sizes_of(sizes: Any) -> dict[str, int]:
     """`B=1024,D=8k` or a dict as the sizes of dims."""
-    found = size_lists(sizes)
-    several = next((name for name, values in found.items() if len(values) > 1), "")
+    values_of = size_lists(sizes)
+    several = next((name for name, values in values_of.items() if len(values) > 1), "")
     if several:
         raise InputError(f"--sizes gives {several} several values, which `dscale roofline` takes; give one here.")
-    return {name: values[0] for name, values in found.items()}
+    return {name: values[0] for name, values in values_of.items()}
 
 
 def size_lists(sizes: Any) -> dict[str, list[int]]:
@@ -78,23 +82,26 @@ def size_lists(sizes: Any) -> dict[str, list[int]]:
         sizes = ",".join(f"{name}={size}" for name, size in sizes.items())
     if not isinstance(sizes, str):
         raise InputError(f"--sizes is {shorten(sizes)}; it takes sizes such as 'B=1024,D=8192'.")
-    found: dict[str, list[int]] = {}
+    sizes_by_dim: dict[str, list[int]] = {}
+    # the dim of the sizes that follow; a size without a name belongs to the last one
     name, at = "", f"In --sizes {shorten(sizes)} the"
     for part in sizes.split(",") if sizes.strip() else []:
         before, equals, size = part.rpartition("=")
-        if (not equals and not found) or (equals and not before.strip()):
+        # a size before any name, or a name that is empty
+        if (not equals and not sizes_by_dim) or (equals and not before.strip()):
             raise InputError(f"{at} part {shorten(part)} is not a size; write it as 'B=1024'.")
-        name = before.strip() if equals else name
-        if equals and name in found:
+        if equals:
+            name = before.strip()
+        if equals and name in sizes_by_dim:
             raise InputError(f"{at} dim {name} is given twice.")
         value = parse_count(size.strip().strip("[]() "), f"the size of {name}")
         if value < 1:
             raise InputError(f"{at} dim {name} has size 0; a dim has at least one element.")
-        found.setdefault(name, []).append(value)
-    return found
+        sizes_by_dim.setdefault(name, []).append(value)
+    return sizes_by_dim
 
 
-def read_part(text: str, flag: str, wanted: str, least: float, most: float) -> float:
+def read_part(text: str, flag: str, wanted: str, least: float, largest: float) -> float:
     """`40%` or `0.4` as a part between two; `wanted` says what to write.
 
     >>> read_part("1%", "--slack", "", 0.0, 0.5)
@@ -105,7 +112,7 @@ def read_part(text: str, flag: str, wanted: str, least: float, most: float) -> f
         part = float(number.removesuffix("%")) / (100 if number.endswith("%") else 1)
     except ValueError:
         part = math.nan
-    if not least <= part <= most:
+    if not least <= part <= largest:
         raise InputError(f"{flag} is {shorten(text)}; {wanted}.")
     return part
 
@@ -126,14 +133,15 @@ def targets_of(things: Sequence[Any]) -> dict[str, tuple[Chip, Slice | None]]:
     >>> [*targets_of([parse_target("v5e:4x4")[1], "h100"])]
     ['v5e:4x4', 'h100']
     """
-    found: dict[str, tuple[Chip, Slice | None]] = {}
+    targets: dict[str, tuple[Chip, Slice | None]] = {}
     chips: dict[str, Chip] = {}
     for thing in things:
-        chip, piece = target_of(thing)
+        chip, slice_ = target_of(thing)
+        # two chips of one's own may carry the same name
         if chips.setdefault(chip.name, chip) != chip:
             raise InputError(f"--on has two different chips that are named {chip.name}; give one another name.")
-        found[written_target(thing)] = chip, piece
-    return found
+        targets[written_target(thing)] = chip, slice_
+    return targets
 
 
 def slice_of(name: str, chips: Iterable[Chip]) -> Slice:
@@ -142,6 +150,7 @@ def slice_of(name: str, chips: Iterable[Chip]) -> Slice:
     >>> slice_of("v5e:4x8", [parse_target("v5e")[0]]).shape
     (4, 8)
     """
+    # `v5p:8x16x16*2`: chip, shape and pods
     of, _, topology = name.rpartition(":")
     shape, _, pods = topology.partition("*")
     chip = next(chip for chip in chips if chip.name == of)
@@ -165,32 +174,44 @@ def unnamed(*things: Any) -> str:
     """
     for thing in things:
         if isinstance(thing, list | tuple):
-            if told := unnamed(*thing):
-                return told
+            if reason := unnamed(*thing):
+                return reason
             continue
-        one = thing.chip if isinstance(thing, Slice) else thing
-        kind = "chip" if isinstance(one, Chip) else "model" if isinstance(one, Transformer) else ""
-        if kind and one != _stands_for(one.name, kind):
+        item_ = thing.chip if isinstance(thing, Slice) else thing
+        if isinstance(item_, Chip):
+            kind = "chip"
+        else:
+            kind = ""
+            if isinstance(item_, Transformer):
+                kind = "model"
+        if kind and item_ != _stands_for(item_.name, kind):
             return f"The {kind} is an object, which a file cannot name; {_INSTEAD[kind]}."
     return ""
 
 
 def check_named(*things: Any) -> None:
     """Refuse to name what no name stands for."""
-    if told := unnamed(*things):
-        raise InputError(told)
+    if reason := unnamed(*things):
+        raise InputError(reason)
 
 
 def _stands_for(name: str, kind: str) -> Any:
     """What a name means; None where nothing. A model's is looked for in the catalogue alone, never in the network."""
     try:
         if kind == "chip":
+            # a chip that there is not raises
             return parse_target(name)[0]
-        return load_model(name) if is_preset(read_asked(name).text) else None
+        if is_preset(read_asked(name).text):
+            return load_model(name)
+        return None
     except InputError:
         return None
 
 
 def written_target(on: Any) -> str:
     """A chip or slice as it would be typed."""
-    return on.strip() if isinstance(on, str) else on.name if isinstance(on, Chip) else str(on)
+    if isinstance(on, str):
+        return on.strip()
+    if isinstance(on, Chip):
+        return on.name
+    return str(on)

@@ -36,11 +36,14 @@ def grid(
     described = _described()[name]
     columns = {head: _column(what) for head, what in described["columns"].items()} | dict(own or {})
     shown = {head: column for head, column in columns.items() if head not in without}
-    how = {head: {"keep": place} for head, place in described.get("keep", {}).items()}
+    # columns with a low number are dropped first where a terminal is narrow
+    how = {head: {"keep": rank} for head, rank in described.get("keep", {}).items()}
     for word in ("wrap", "bar", "right"):
         for head in described.get(word, ()):
             how[head] = how.get(head, {}) | {word: True}
-    usual_foot = described.get("foot", "") if described.get("foot_of") not in without else ""
+    usual_foot = ""
+    if described.get("foot_of") not in without:
+        usual_foot = described.get("foot", "")
     return records(rows, shown, title or described.get("title", ""), foot or usual_foot, how)
 
 
@@ -51,18 +54,24 @@ class _Written(Formatter):
     """Templates in which a quantity may be printed in its dimension: `{row.hbm_bytes:bytes}`."""
 
     def format_field(self, value: Any, format_spec: str) -> str:
-        return amount(value, format_spec) if format_spec in DIMENSIONS else super().format_field(value, format_spec)
+        if format_spec in DIMENSIONS:
+            return amount(value, format_spec)
+        return super().format_field(value, format_spec)
 
 
-def summary(name: str, row: Any, **words: Any) -> Facts:
+def summary(name: str, row: Any, **values: Any) -> Facts:
     """The facts of a record by the templates of the file; one that tells something of None is left out."""
-    known, written, lines = {"row": row, **words}, _Written(), []
+    values_known, written, lines = {"row": row, **values}, _Written(), []
     for label, what in _described()[name].items():
+        # a template, alone or with a tone
         text, *tone = what if isinstance(what, list) else [what]
+        # the values that the template names
         fields = [field for _, field, _, _ in written.parse(text) if field]
-        given = all(known[field.partition(".")[0]] is not None for field in fields)
-        if given and all(written.get_field(field, (), known)[0] is not None for field in fields):
-            lines.append((label, written.format(text, **known), *(one.format(**known) for one in tone)))
+        is_known = all(values_known[field.partition(".")[0]] is not None for field in fields)
+        if is_known and all(written.get_field(field, (), values_known)[0] is not None for field in fields):
+            lines.append(
+                (label, written.format(text, **values_known), *(tone_text.format(**values_known) for tone_text in tone))
+            )
     return facts(*lines)
 
 
@@ -70,13 +79,19 @@ def _column(what: str) -> Any:
     """What stands in a column, as `sheets.records` takes it."""
     if what.startswith("{"):
         return lambda row: what.format(row=row)
+    # `seconds s`: a field and its dimension or template
     field, _, how = what.partition(" ")
+    # `?`: empty where None; `~`: empty where 0 or empty
     name = field.rstrip("?~")
 
     def cell(row: Any) -> Any:
         value = getattr(row, name)
         if (value is None and field.endswith("?")) or (not value and field.endswith("~")):
             return ""
-        return how.format(value) if "{" in how and value is not None else value
+        if "{" in how and value is not None:
+            return how.format(value)
+        return value
 
-    return (cell, "" if "{" in how else how) if how else name
+    if how:
+        return (cell, "" if "{" in how else how)
+    return name

@@ -8,12 +8,13 @@ import msgspec
 from dragonscale.blocks.sheet import NextStep, Prose, Sheet, Title, facts, sheet
 from dragonscale.commands.questions.export import ImportQuestion
 from dragonscale.commands.questions.flag import written
-from dragonscale.commands.record import Face, Record, bind, shared
+from dragonscale.commands.record import Beside, Face, Record, bind, shared
 from dragonscale.errors import InputError, shorten
 from dragonscale.exports.imported import Given, Imported, as_path
 from dragonscale.exports.reading import read_plan
 from dragonscale.exports.target import target_named
 from dragonscale.listener import Listener
+from dragonscale.serving.engine.plan import ServingPlan
 from dragonscale.serving.engine.plan_file import SavedPlan, save_serving_plan
 from dragonscale.training.plan.plan import short_plan
 from dragonscale.training.plan.plan_file import TrainingFile, save_training_file
@@ -24,6 +25,11 @@ class ImportReport(Record):
     """A plan as it was read. `ignored` are options that change nothing that is planned, `unplanned` those that would
     and that the planner has no word for, `unknown` names that the software's version does not have. `workload` is the
     batch and sequence of a step, or the traffic, limits and drafts of an engine."""
+
+    file = Beside[TrainingFile | SavedPlan](SavedPlan(ServingPlan()))
+    """The plan as a plan file holds it."""
+    judge = Beside[str]("")
+    """The command that judges what was read."""
 
     kind: str
     software: str
@@ -40,11 +46,6 @@ class ImportReport(Record):
     unplanned: list[str] = []
     unknown: list[str] = []
 
-    @property
-    def file(self) -> TrainingFile | SavedPlan:
-        """The plan as a plan file holds it."""
-        return vars(self)["file"]
-
     def headline(self) -> str:
         return (
             f"{self.software}: {self.model or 'a model'} on {self.slice or 'chips that it does not name'}, "
@@ -52,10 +53,8 @@ class ImportReport(Record):
         )
 
 
-def import_sheet(report: ImportReport, detail: bool) -> Sheet:
+def import_blocks(report: ImportReport, detail: bool) -> Sheet:
     """What was read, and what of it changes nothing, is not planned or not known."""
-    unknown, ignored = ", ".join(report.unknown), ", ".join(report.ignored if detail else ())
-    command = vars(report).get("judge", "")
     return sheet(
         Title(f"A {report.kind} plan of {report.software}", f"read with the names of version {report.version}"),
         facts(
@@ -67,11 +66,16 @@ def import_sheet(report: ImportReport, detail: bool) -> Sheet:
             ("numerics", getattr(report.file, "numerics", "")),
         ),
         *map(Prose, report.notes),
-        Prose(f"Not planned: {', '.join(report.unplanned)}.", "warn") if report.unplanned else None,
-        Prose(f"Unknown to {report.software} {report.version}: {unknown}.", "warn") if unknown else None,
-        Prose(f"Changes nothing that is planned: {ignored}.", "dim") if ignored else None,
-        NextStep(command, "judges it") if command else None,
+        _listed("Not planned", report.unplanned, "warn"),
+        _listed(f"Unknown to {report.software} {report.version}", report.unknown, "warn"),
+        _listed("Changes nothing that is planned", report.ignored if detail else [], "dim"),
+        NextStep(report.judge, "judges it"),
     )
+
+
+def _listed(what: str, names: list[str], tone: str) -> Prose:
+    """Options that are not part of the plan; nothing where there are none."""
+    return Prose(f"{what}: {', '.join(names)}." if names else "", tone)
 
 
 def save_import(report: ImportReport, path: str) -> str:
@@ -85,8 +89,10 @@ def save_import(report: ImportReport, path: str) -> str:
 
 def _shown(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{name} {one}" for name, one in value.items() if one)
-    return f"{value:,}" if isinstance(value, int) else str(value)
+        return ", ".join(f"{name} {inner}" for name, inner in value.items() if inner)
+    if isinstance(value, int):
+        return f"{value:,}"
+    return str(value)
 
 
 def ask(question: ImportQuestion, listener: Listener) -> ImportReport:
@@ -94,65 +100,73 @@ def ask(question: ImportQuestion, listener: Listener) -> ImportReport:
     text = written(question.config).strip()
     if not text:
         raise InputError("Say what to import: the path of a config or a script, or a command in quotes.")
+    # one word that is neither a file nor a command
     if as_path(text) is None and " " not in text:
         shown = shorten(text, 120)
         raise InputError(f"There is no file {shown}; give the path of a config or a script, or a command in quotes.")
-    found = read_plan(text, Given(written(question.model), written(question.on)))
-    report = report_of(found)
-    vars(report)["judge"] = _judging(question, text, report)
+    plan_read = read_plan(text, Given(written(question.model), written(question.on)))
+    report = report_of(plan_read)
+    report.judge = _judging(question, text, report)
     return report.came_from(question, listener.notes)
 
 
+# Characters of a command that is worth typing again; a longer one is saved first.
 SHORT = 160
-"""Characters of a command that is worth typing again; a longer one is saved first."""
 
 
 def _judging(question: ImportQuestion, text: str, report: ImportReport) -> str:
     """The command that judges what was read: with the flags that were given, and those that are still to give."""
     verb = "train" if report.kind == "training" else "serve"
-    plan = shlex.quote(text) if len(text) < SHORT and "\n" not in text else "plan.toml"
-    words = [
+    if len(text) < SHORT and "\n" not in text:
+        plan = shlex.quote(text)
+    else:
+        plan = "plan.toml"
+    parts = [
         f"dscale {verb}",
         *([shlex.quote(written(question.model))] if written(question.model) else []),
         "--plan",
         plan,
     ]
-    words += ["--on", shlex.quote(report.slice)] if written(question.on) else []
+    if written(question.on):
+        parts += ["--on", shlex.quote(report.slice)]
     if not report.slice:
-        words += ["--on SLICE"]
+        parts += ["--on SLICE"]
     if report.kind == "training":
-        words += [f"--{name} {name.upper()}" for name in ("batch", "seq") if not report.workload.get(name)]
+        parts += [f"--{name} {name.upper()}" for name in ("batch", "seq") if not report.workload.get(name)]
     if plan == "plan.toml":  # which --save writes
-        words = [f"dscale {verb} --plan plan.toml  # after --save plan.toml"]
-    return " ".join(words)
+        parts = [f"dscale {verb} --plan plan.toml  # after --save plan.toml"]
+    return " ".join(parts)
 
 
-def report_of(found: Imported) -> ImportReport:
+def report_of(imported: Imported) -> ImportReport:
     """An import as its record."""
-    file, target = found.file, target_named(found.target)
+    file, target = imported.file, target_named(imported.target)
     training = isinstance(file, TrainingFile)
-    lists = {name: list(getattr(found, name)) for name in ("notes", "ignored", "unplanned", "unknown")}
+    lists = {name: list(getattr(imported, name)) for name in ("notes", "ignored", "unplanned", "unknown")}
     report = ImportReport(
-        **shared(ImportReport, file, found, plan=msgspec.to_builtins(file.plan), **lists),
+        **shared(ImportReport, file, imported, plan=msgspec.to_builtins(file.plan), **lists),
         kind="training" if training else "serving",
         software=target.title,
         plan_text=short_plan(file.plan) if isinstance(file, TrainingFile) else str(file.plan),
         workload=_workload(file),
     )
-    vars(report)["file"] = file
+    report.file = file
     return report
 
 
 def _workload(file: TrainingFile | SavedPlan) -> dict[str, Any]:
     """What a file says of the work, as far as it says something."""
+    # of training
     names = ("batch", "seq", "tokens", "price", "documents", *FIELDS)
     if isinstance(file, SavedPlan):
         names = ("batch", "replicas", "traffic", "targets", "launch", "speculation", "prefill")
     values = {name: msgspec.to_builtins(getattr(file, name)) for name in names}
     tables = {
-        name: {key: one for key, one in own.items() if one} for name, own in values.items() if isinstance(own, dict)
+        name: {key: inner for key, inner in table.items() if inner}
+        for name, table in values.items()
+        if isinstance(table, dict)
     }
     return {name: value for name, value in (values | tables).items() if value}
 
 
-bind(ImportReport, Face(import_sheet, save=save_import))
+bind(ImportReport, Face(import_blocks, save=save_import))

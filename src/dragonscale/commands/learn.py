@@ -68,9 +68,13 @@ class LessonReport(Record):
     problems: list[ProblemRow]
     next: str
 
+    @property
+    def solved(self) -> int:
+        """How many problems were answered rightly."""
+        return sum(row.right > 0 for row in self.problems)
+
     def headline(self) -> str:
-        solved = sum(one.right > 0 for one in self.problems)
-        return f"{self.title}: {solved} of {len(self.problems)} problems solved"
+        return f"{self.title}: {self.solved} of {len(self.problems)} problems solved"
 
 
 class ProblemReport(Record):
@@ -102,7 +106,9 @@ class ProblemReport(Record):
 
     @property
     def exit_code(self) -> int:
-        return MISSED if self.right is False else 0
+        if self.right is False:
+            return MISSED
+        return 0
 
     def headline(self) -> str:
         return f"{self.problem}: {self.told or self.title}"
@@ -132,91 +138,115 @@ def _answer(question: LearnQuestion) -> CourseReport | LessonReport | ProblemRep
 
 
 def _slugs() -> list[str]:
-    return [one.slug for one in CHAPTERS]
+    return [chapter.slug for chapter in CHAPTERS]
 
 
 def named_problem(name: str) -> Problem:
     """A problem by its whole id, or by its name alone."""
+    # `rooflines.time-of-flops` or `time-of-flops`
     slug, dot, _ = name.partition(".")
-    every = problems_of(find_chapter(slug).slug) if dot else all_problems()
-    found = [one for one in every if name in (one.id, one.name)]
-    if len(found) > 1:
-        raise InputError(f"Several chapters have a problem {shorten(name)}: {', '.join(one.id for one in found)}.")
-    if found:
-        return found[0]
-    close = nearest(name, [*(one.id if dot else one.name for one in every), *_slugs()])
-    told = (
-        f"did you mean {close!r}?"
-        if close
-        else "`dscale learn` lists the chapters, `dscale learn CHAPTER --list` its problems."
-    )
-    raise InputError(f"The course has no chapter or problem {shorten(name)}; {told}")
+    if dot:
+        problems = problems_of(find_chapter(slug).slug)
+    else:
+        problems = all_problems()
+    matches = [problem for problem in problems if name in (problem.id, problem.name)]
+    if len(matches) > 1:
+        raise InputError(
+            f"Several chapters have a problem {shorten(name)}: {', '.join(problem.id for problem in matches)}."
+        )
+    if matches:
+        return matches[0]
+    close = nearest(name, [*(problem.id if dot else problem.name for problem in problems), *_slugs()])
+    if close:
+        hint = f"did you mean {close!r}?"
+    else:
+        hint = "`dscale learn` lists the chapters, `dscale learn CHAPTER --list` its problems."
+    raise InputError(f"The course has no chapter or problem {shorten(name)}; {hint}")
 
 
 def course_report(progress: Progress, path: Path) -> CourseReport:
-    rows = [_lesson_row(one, progress) for one in CHAPTERS]
+    rows = [_lesson_row(row, progress) for row in CHAPTERS]
     return CourseReport(
         rows,
-        sum(one.problems for one in rows),
-        sum(one.solved for one in rows),
-        f"dscale learn {next((one.chapter for one in rows if one.solved < one.problems), rows[0].chapter)}",
+        sum(row.problems for row in rows),
+        sum(row.solved for row in rows),
+        f"dscale learn {next((row.chapter for row in rows if row.solved < row.problems), rows[0].chapter)}",
         str(path),
     )
 
 
 def _lesson_row(chapter: Chapter, progress: Progress) -> LessonRow:
     problems = problems_of(chapter.slug)
-    solved = sum(progress.solved(one.id) for one in problems)
+    solved = sum(progress.solved(problem.id) for problem in problems)
     return LessonRow(chapter.slug, chapter.title, chapter.about, len(problems), solved, chapter.page)
 
 
 def lesson_report(chapter: Chapter, progress: Progress) -> LessonReport:
     rows: list[ProblemRow] = []
-    for one in problems_of(chapter.slug):
-        tally = progress.tally(one.id)
+    for problem in problems_of(chapter.slug):
+        tally = progress.tally(problem.id)
         rows.append(
-            ProblemRow(one.id, one.title, tally.right, tally.wrong, [case.partition(":")[0] for case in one.cases])
+            ProblemRow(
+                problem.id, problem.title, tally.right, tally.wrong, [case.partition(":")[0] for case in problem.cases]
+            )
         )
     following = next((row.problem for row in rows if not row.right), rows[0].problem)
     return LessonReport(chapter.slug, chapter.title, chapter.about, chapter.page, rows, f"dscale learn {following}")
 
 
 def _problem(question: LearnQuestion, problem: Problem, path: Path) -> ProblemReport:
-    made = variant(problem, question.seed)
-    verdict = judge(made.posed, question.answer) if question.answer else None
+    problem_posed = variant(problem, question.seed)
+    verdict = None
+    if question.answer:
+        verdict = judge(problem_posed.posed, question.answer)
     if verdict is not None:  # to look at a problem needs no progress
         write_progress(path, answered(read_progress(path), problem.id, question.seed, verdict.right))
-    return problem_report(made, verdict, question.answer, question.hint, question.solution)
+    return problem_report(problem_posed, verdict, question.answer, question.hint, question.solution)
 
 
-def problem_report(made: Variant, verdict: Judgement | None, said: str, hint: bool, solution: bool) -> ProblemReport:
+def problem_report(
+    problem_posed: Variant, verdict: Judgement | None, answer_given: str, hint: bool, solution: bool
+) -> ProblemReport:
     """A problem as it is asked, and what came of an answer."""
-    problem, posed = made.problem, made.posed
-    shown = solution or (verdict is not None and verdict.right)
-    seed = f" --seed {made.seed}" if made.seed else ""
-    return ProblemReport(
+    problem, posed = problem_posed.problem, problem_posed.posed
+    this = f"dscale learn {problem.id}"
+    seed = f" --seed {problem_posed.seed}" if problem_posed.seed else ""
+    report = ProblemReport(
         problem=problem.id,
         title=problem.title,
         chapter=problem.chapter,
-        seed=made.seed,
+        seed=problem_posed.seed,
         ask=posed.ask,
-        unit="one of the options" if posed.options else "a whole number" if posed.whole else WANTED[posed.dimension],
+        unit=_unit(posed),
+        # options and whole numbers are answered exactly
         tolerance=0.0 if posed.options or posed.whole else posed.tolerance,
         options=list(posed.options),
         hints=list(posed.hints) if hint else [],
-        answered=said,
-        right=None if verdict is None else verdict.right,
-        told="" if verdict is None else verdict.told,
-        answer=answer_text(posed) if shown else "",
-        value=posed.answer if shown and not isinstance(posed.answer, str) else None,
-        solution=list(posed.steps) if shown else [],
-        check=posed.check if shown else "",
+        answered=answer_given,
+        right=None,
+        told="",
+        answer="",
+        value=None,
+        solution=[],
+        check="",
         page=find_chapter(problem.chapter).page,
-        again=f"dscale learn {problem.id} --seed {made.seed + 1}",
-        next=_following(problem)
-        if shown
-        else f"dscale learn {problem.id}{seed} {'--hint' if verdict else '--answer …'}",
+        again=f"{this} --seed {problem_posed.seed + 1}",
+        next=f"{this}{seed} {'--hint' if verdict else '--answer …'}",
     )
+    if verdict is not None:
+        report.right, report.told = verdict.right, verdict.told
+    if solution or report.right:
+        report.answer, report.solution, report.check = answer_text(posed), list(posed.steps), posed.check
+        report.value = None if isinstance(posed.answer, str) else posed.answer
+        report.next = _following(problem)
+    return report
+
+
+def _unit(posed: Posed) -> str:
+    """What an answer is to be."""
+    if posed.options:
+        return "one of the options"
+    return "a whole number" if posed.whole else WANTED[posed.dimension]
 
 
 def answer_text(posed: Posed) -> str:
@@ -225,45 +255,50 @@ def answer_text(posed: Posed) -> str:
         return posed.answer
     if posed.whole:
         return count(posed.answer)
-    return amount(posed.answer, posed.dimension) if posed.dimension != "count" else number(posed.answer, 5)
+    if posed.dimension != "count":
+        return amount(posed.answer, posed.dimension)
+    return number(posed.answer, 5)
 
 
 def _following(problem: Problem) -> str:
-    every = [one.id for one in problems_of(problem.chapter)]
-    place = every.index(problem.id) + 1
-    if place < len(every):
-        return f"dscale learn {every[place]}"
+    ids = [problem_.id for problem_ in problems_of(problem.chapter)]
+    next_index = ids.index(problem.id) + 1
+    if next_index < len(ids):
+        return f"dscale learn {ids[next_index]}"
     slugs = _slugs()
+    # after the last problem the first of the next chapter
     return f"dscale learn {slugs[(slugs.index(problem.chapter) + 1) % len(slugs)]}"
 
 
-def course_sheet(report: CourseReport, _detail: bool) -> Sheet:
+def course_blocks(report: CourseReport, _detail: bool) -> Sheet:
     solved = (lambda row: f"{row.solved}/{row.problems}", "")
     title = Title(f"{report.solved} of {report.problems} problems solved", f"kept in {report.progress_file}")
     return sheet(title, grid("learn", report.chapters, own={"solved": solved}), NextStep(report.next, "Next:"))
 
 
-def lesson_sheet(report: LessonReport, detail: bool) -> Sheet:
-    mark = {True: "solved", False: ""}
-    rows = [
-        [row.problem.partition(".")[2], row.title, mark[row.right > 0], *([", ".join(row.book)] if detail else [])]
-        for row in report.problems
-    ]
+def lesson_blocks(report: LessonReport, detail: bool) -> Sheet:
+    """The problems of a chapter, and which of them are solved."""
     columns = [Column("problem"), Column("", wrap=True, keep=5), Column("")]
-    columns += [Column("in the book", wrap=True)] if detail else []
-    solved = sum(row.right > 0 for row in report.problems)
-    aside = f"{report.about} {solved} of {len(report.problems)} solved. To read: {report.page}"
-    return Sheet((Title(report.title, aside), table(columns, rows), NextStep(report.next, "Next:")))
+    if detail:
+        columns.append(Column("in the book", wrap=True))
+    rows: list[list[str]] = []
+    for row in report.problems:
+        cells = [row.problem.partition(".")[2], row.title, "solved" if row.right else "", ", ".join(row.book)]
+        rows.append(cells[: len(columns)])
+    aside = f"{report.about} {report.solved} of {len(report.problems)} solved. To read: {report.page}"
+    return sheet(Title(report.title, aside), table(columns, rows), NextStep(report.next, "Next:"))
 
 
-def problem_sheet(report: ProblemReport, _detail: bool) -> Sheet:
-    seed = f", seed {report.seed}" if report.seed else ""
-    title = [Title(report.title, f"{report.problem}{seed}"), Prose(report.ask)]
-    blocks: list[Block] = [*title] if report.ask else []  # a dialogue has asked it already
-    if report.options:
-        lines = (f"{letter}) {one}" for letter, one in zip(LETTERS, report.options, strict=False))
-        blocks.append(Verbatim("\n".join(lines)))
-    blocks += [Prose(f"Hint {place}: {hint}", "dim") for place, hint in enumerate(report.hints, 1)]
+def problem_blocks(report: ProblemReport, _detail: bool) -> Sheet:
+    """A problem as it is asked, its hints, and what came of an answer."""
+    blocks: list[Block] = []
+    if report.ask:  # a dialogue has asked it already
+        seed = f", seed {report.seed}" if report.seed else ""
+        blocks += [Title(report.title, f"{report.problem}{seed}"), Prose(report.ask)]
+    options = (f"{letter}) {option}" for letter, option in zip(LETTERS, report.options, strict=False))
+    blocks.append(Verbatim("\n".join(options)))
+    for rank, hint in enumerate(report.hints, 1):
+        blocks.append(Prose(f"Hint {rank}: {hint}", "dim"))
     if report.told:
         blocks.append(Prose(f"{report.answered}: {report.told}", "good" if report.right else "warn"))
     if report.solution:
@@ -271,13 +306,15 @@ def problem_sheet(report: ProblemReport, _detail: bool) -> Sheet:
         blocks.append(facts(("answer", report.answer, "key"), ("check", report.check), ("to read", report.page)))
     elif report.right is None:
         blocks.append(Prose(f"Answer: {report.unit}{_percent(report.tolerance)}."))
-    return Sheet((*blocks, *([NextStep(report.next, "Next:")] if report.next else [])))
+    return sheet(*blocks, NextStep(report.next, "Next:"))
 
 
 def _percent(tolerance: float) -> str:
-    return f", within {100 * tolerance:.3g}%" if tolerance else ""
+    if tolerance:
+        return f", within {100 * tolerance:.3g}%"
+    return ""
 
 
-bind(CourseReport, Face(course_sheet))
-bind(LessonReport, Face(lesson_sheet))
-bind(ProblemReport, Face(problem_sheet))
+bind(CourseReport, Face(course_blocks))
+bind(LessonReport, Face(lesson_blocks))
+bind(ProblemReport, Face(problem_blocks))

@@ -1,18 +1,6 @@
-"""`dscale models`: what a model weighs and asks for, in ten lines, then by part; or a line for each preset.
-
-A model over the length of its sequences: the matmuls of a token cost the same at any length; the dot products of
-attention grow with it. For a dense model whose MLP is four times as wide as the model (F = 4D, no KV sharing) and
-attention that is not causal the two meet near T = 8D, the rule of the book; a causal model needs twice that, and a
-window may keep them from meeting at all.
-
->>> from dragonscale.models import simple
->>> model = simple("m", d_model=4096, d_ff=16384, n_layers=32, n_heads=32, vocab=1)
->>> round(overtaken_at(model, causal=False) / 4096, 1), round(overtaken_at(model, causal=True) / 4096, 1)
-(8.0, 16.0)
-"""
+"""`dscale models`: what a model weighs and asks for, in ten lines, then by part; or a line for each preset."""
 
 import shlex
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import msgspec
@@ -127,13 +115,18 @@ def model_report(
 ) -> ModelReport:
     """Everything countable about a model at one sequence length."""
     program = model.program()
+    # weights that are used for every token, and those of experts that are picked
     counts = count_parameters(model)
     work = Workload(1, sequence, sequence, causal)
     # An embedding that is also the head is multiplied, so it is among the parameters used per token.
-    looked_up = counts.by_part.get("embed", 0) if "head" in counts.by_part else 0
+    looked_up = 0
+    if "head" in counts.by_part:
+        looked_up = counts.by_part.get("embed", 0)
     forward = {part: float(flops) / sequence for part, flops in forward_flops(program, work).items()}
     training = sum(float(flops) for flops in training_flops(program, work).values()) / sequence
+    # windowed layers keep a window
     cached = sum(cache_bytes(program, sequence, kv_dtype).values())
+    # an engine sets aside whole pages, and in windowed layers the whole sequence
     reserved = sum(cache_bytes(program, sequence, kv_dtype, page=page, hybrid=False).values())
     report = ModelReport(
         **shared(ModelReport, model, notes=list(model.notes), program=str(program)),
@@ -186,47 +179,6 @@ def models_report() -> ModelsReport:
     return ModelsReport(rows)
 
 
-LONGEST = 2.0**26
-"""No sequence is looked at that is longer."""
-RULE = 8
-"""Of the book: attention overtakes the matmuls at this many times d_model."""
-
-
-def flops_over(model: Transformer, lengths: Sequence[float], causal: bool = True) -> dict[str, list[float]]:
-    """Forward FLOPs of a token by part at each length of the sequence; `scores` are attention's dot products."""
-    import numpy
-
-    tokens = numpy.array(lengths, dtype=float)
-    found = forward_flops(model.program(), Workload(1, tokens, tokens, causal))
-    return {part: numpy.broadcast_to(flops / tokens, tokens.shape).tolist() for part, flops in found.items()}
-
-
-def cache_over(model: Transformer, lengths: Sequence[float], dtype: str = "bf16", hybrid: bool = True) -> list[float]:
-    """Bytes that one sequence keeps while decoding; without `hybrid`, the whole sequence in windowed layers too."""
-    import numpy
-
-    tokens = numpy.array(lengths, dtype=float)
-    kept = sum(cache_bytes(model.program(), tokens, dtype, hybrid=hybrid).values())
-    return numpy.broadcast_to(kept, tokens.shape).tolist()
-
-
-def overtaken_at(model: Transformer, causal: bool = True) -> float | None:
-    """From how many tokens on attention's dot products cost more than all matmuls; None where they never do."""
-    low, high = 1.0, LONGEST
-    if _excess(model, high, causal) < 0:
-        return None
-    while high / low > 1 + 1e-6:
-        middle = (low * high) ** 0.5
-        low, high = (low, middle) if _excess(model, middle, causal) >= 0 else (middle, high)
-    return high
-
-
-def _excess(model: Transformer, length: float, causal: bool) -> float:
-    flops = forward_flops(model.program(), Workload(1, length, length, causal))
-    scores = float(flops.pop("scores", 0.0))
-    return scores - sum(map(float, flops.values()))
-
-
 def ask(question: ModelsQuestion, listener: Listener) -> ModelReport | ModelsReport:
     """One model by part, or every preset."""
     dtype_bytes(question.kv_dtype)
@@ -250,18 +202,19 @@ def ask_model(question: ModelsQuestion, listener: Listener) -> ModelReport:
     return report
 
 
-def models_sheet(report: ModelsReport, _detail: bool) -> laid.Sheet:
+def models_blocks(report: ModelsReport, _detail: bool) -> laid.Sheet:
     """A line for each preset."""
     why = "By part, as of a path or org/name of the Hugging Face Hub:"
     return laid.Sheet((grids.grid("models", report.models), laid.NextStep("dscale models NAME", why)))
 
 
+# Policies of recompute by the words of the field, where those are others.
 RECOMPUTED = {"block": "full (block)"}
-"""Policies of recompute by the words of the field, where those are others."""
 
 
-def model_sheet(report: ModelReport, detail: bool) -> laid.Sheet:
+def model_blocks(report: ModelReport, detail: bool) -> laid.Sheet:
     """One model: the summary, then its parts; or its named einsums and nothing else, where those were asked for."""
+    # the program alone, for other tools to read
     if report.asked is not None and report.asked.einsums:
         return laid.Sheet((laid.Verbatim(report.program),))
     shape = f"{report.n_layers} layers, d_model {report.d_model:,}, vocabulary {report.vocab:,}"
@@ -271,25 +224,26 @@ def model_sheet(report: ModelReport, detail: bool) -> laid.Sheet:
         parts_table(report),
         laid.Prose(report.advice),
     ]
-    blocks += [laid.Verbatim(report.program)] if detail else []
-    asked = report.asked
-    if asked is not None and not unnamed(asked.model) and not (asked.assume or asked.family):
-        name = shlex.quote(written(asked.model))
-        words = f" --context {asked.seq}" * (asked.seq != ModelsQuestion.seq)
-        words += f" --kv-dtype {asked.kv_dtype}" * (asked.kv_dtype != ModelsQuestion.kv_dtype)
-        blocks.append(laid.NextStep(f"dscale estimate {name}{words}", "Next, what it takes to train and serve:"))
+    if detail:
+        blocks += [laid.Verbatim(report.program)]
+    question = report.asked
+    if question is not None and not unnamed(question.model) and not (question.assume or question.family):
+        name = shlex.quote(written(question.model))
+        flags = f" --context {question.seq}" * (question.seq != ModelsQuestion.seq)
+        flags += f" --kv-dtype {question.kv_dtype}" * (question.kv_dtype != ModelsQuestion.kv_dtype)
+        blocks.append(laid.NextStep(f"dscale estimate {name}{flags}", "Next, what it takes to train and serve:"))
     return laid.Sheet(tuple(blocks))
 
 
 def summary(report: ModelReport) -> laid.Facts:
     """Parameters, bytes, FLOPs, cache and activations."""
-    held, activations = sum(report.stored_bytes.values()), report.activation_bytes_per_token.items()
+    stored, activations = sum(report.stored_bytes.values()), report.activation_bytes_per_token.items()
     return grids.summary(
         "model-facts",
         report,
         extra=", ".join(f"{part} {size:,}" for part, size in report.extra_parameters.items()) or None,
         weights=_by_name(report.weight_bytes),
-        files=f"{amount(held, 'bytes')}: {_by_name(report.stored_bytes)}" if held else None,
+        files=f"{amount(stored, 'bytes')}: {_by_name(report.stored_bytes)}" if stored else None,
         attention="causal" if report.causal else "full",
         kept=", ".join(f"{RECOMPUTED.get(policy, policy)} {amount(size, 'bytes')}" for policy, size in activations),
     )
@@ -303,9 +257,11 @@ def parts_table(report: ModelReport) -> laid.Grid:
     """Parameters and forward FLOPs by part, the largest first; attention's dot products have no parameters."""
     flops = report.forward_flops_per_token_by_part
     rows = []
+    # the largest part first
     for part, size in sorted(report.parameters_by_part.items(), key=lambda item: -item[1]):
         share = size / report.parameters
         rows.append((part, size, f"{share:.1%}", share, amount(flops.get(part, 0.0), "FLOP")))
+    # which has FLOPs and no parameters
     if flops.get("scores"):
         rows.append(("attention (QK, PV)", 0, "", 0.0, amount(flops["scores"], "FLOP")))
     columns = [
@@ -321,6 +277,7 @@ def parts_table(report: ModelReport) -> laid.Grid:
 def draw_models(report: ModelReport | ModelsReport, kind: str) -> Chart:
     """One model by part, or all presets by size."""
     if not isinstance(report, ModelReport):
+        # a bar for each preset
         rows = sorted(report.models, key=lambda row: -row.parameters)
         shown = [Bar(row.name, row.parameters, "compute", _active(row)) for row in rows]
         return bars(shown, f"Parameters of {len(rows)} presets", "in brackets: used per token, of MoE models", "count")
@@ -342,8 +299,11 @@ def _parts(parts: dict[str, float] | dict[str, int], total: float) -> list[Bar]:
 
 
 def _active(row: ModelRow) -> str:
-    return marked(row.active_parameters, "count") if row.active_parameters < 0.8 * row.parameters else ""
+    if row.active_parameters < 0.8 * row.parameters:
+        # dense models use all their parameters
+        return marked(row.active_parameters, "count")
+    return ""
 
 
-bind(ModelReport, Face(model_sheet, draw_models))
-bind(ModelsReport, Face(models_sheet, draw_models))
+bind(ModelReport, Face(model_blocks, draw_models))
+bind(ModelsReport, Face(models_blocks, draw_models))

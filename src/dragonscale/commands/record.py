@@ -6,7 +6,7 @@ it outside of those fields (`asked`), so that files, charts and the ledger can b
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, cast
 
 import msgspec
 
@@ -22,6 +22,25 @@ if TYPE_CHECKING:
 
 
 Answered = TypeVar("Answered", bound="Record")
+Value = TypeVar("Value")
+
+
+class Beside(Generic[Value]):
+    """An attribute that an answer carries along without making it a field: no encoder sees it, copies keep it."""
+
+    def __init__(self, default: Value) -> None:
+        self.default, self.name = default, ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, answer: "Record | None", owner: type) -> Value:
+        if answer is None:
+            return self.default
+        return _attributes(answer).get(self.name, self.default)
+
+    def __set__(self, answer: "Record", value: Value) -> None:
+        _attributes(answer)[self.name] = value
 
 
 @dataclass(frozen=True)
@@ -56,7 +75,11 @@ class Record(msgspec.Struct, dict=True):
     ROWS: ClassVar[str] = ""
     """The field that `to_frame` makes rows of; none: the answer itself is one row."""
     CHARTS: ClassVar[tuple[str, ...]] = ()
-    """What `plot` can draw, the usual one first."""
+    """What `plot` can draw, the default first."""
+    asked = Beside[Any](None)
+    """The question as it was understood, where the answer came from one."""
+    notes_beside = Beside[list[str]]([])
+    """How the question was read, where that needs a note."""
 
     def headline(self) -> str:
         """The answer in a line."""
@@ -71,30 +94,18 @@ class Record(msgspec.Struct, dict=True):
         """What the command returns: 0 ok, 3 infeasible, 4 target missed."""
         return 0
 
-    @property
-    def asked(self) -> Any:
-        """The question as it was understood, where the answer came from one."""
-        return vars(self).get("asked")
-
-    @property
-    def notes_beside(self) -> list[str]:
-        """How the question was read, where that needs a word."""
-        return vars(self).get("notes_beside", [])
-
     def came_from(self, asked: Any, notes: list[str]) -> Self:
-        """Remember what this answers."""
-        kept: dict[str, Any] = vars(self)  # beside the fields, so that no encoder sees it
-        kept |= {"asked": asked, "notes_beside": notes}
+        """The answer, which remembers what it answers and how that was read."""
+        self.asked, self.notes_beside = asked, notes
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copies and pickles keep what stands beside the fields."""
-        values = {name: getattr(self, name) for name in self.__struct_fields__}
-        return _made, (type(self), values), dict(vars(self))
+        """Copies and pickles keep the attributes beside the fields."""
+        return _with_fields, (type(self), msgspec.structs.asdict(self)), dict(_attributes(self))
 
     def __copy__(self) -> Self:
-        made, args, beside = self.__reduce__()
-        vars(copied := made(*args)).update(beside)
+        copied = type(self)(**msgspec.structs.asdict(self))
+        _attributes(copied).update(_attributes(self))
         return copied
 
     def to_dict(self) -> dict[str, Any]:
@@ -103,8 +114,8 @@ class Record(msgspec.Struct, dict=True):
 
     def rows(self) -> list[dict[str, Any]]:
         """The answer as flat rows, one for each plan, configuration or term: what `to_frame` and `--table` hold."""
-        every = [self] if not self.ROWS else getattr(self, self.ROWS)
-        return [_flat(msgspec.to_builtins(one)) for one in every]
+        records = [self] if not self.ROWS else getattr(self, self.ROWS)
+        return [_flat(msgspec.to_builtins(record)) for record in records]
 
     def to_frame(self) -> "pandas.DataFrame":
         """`rows` as a pandas DataFrame."""
@@ -147,11 +158,11 @@ class Record(msgspec.Struct, dict=True):
         """Write the answer as a table."""
         return self._can("table", f"a table for {path}")(self, path)
 
-    def _can(self, what: str, told: str) -> Callable[..., Any]:
+    def _can(self, what: str, wish: str) -> Callable[..., Any]:
         """A function of the answer's face, or a sentence where it has none."""
         function = getattr(_FACES.get(type(self)), what, None)
         if function is None:
-            raise InputError(f"A {type(self).__name__} has not {told}.")
+            raise InputError(f"A {type(self).__name__} has not {wish}.")
         return function
 
     def __repr__(self) -> str:
@@ -165,20 +176,30 @@ class Record(msgspec.Struct, dict=True):
 
     def _told(self) -> Sheet:
         """The sheet with how the question was read at its end; the command says that on stderr."""
+        # a note that the answer shows itself is not repeated
         notes = [text for text in self.notes_beside if text not in getattr(self, "notes", ())]
         sheet = self.sheet()
-        return Sheet((*sheet.blocks, Prose(" ".join(notes), "dim"))) if notes else sheet
+        if notes:
+            return Sheet((*sheet.blocks, Prose(" ".join(notes), "dim")))
+        return sheet
 
 
-def shared(kind: type[msgspec.Struct], *sources: Any, **given: Any) -> dict[str, Any]:
+def _attributes(answer: Record) -> dict[str, Any]:
+    """What an answer carries beside its fields."""
+    return cast("dict[str, Any]", answer.__dict__)
+
+
+def shared(kind: type[msgspec.Struct], *sources: Any, **changed: Any) -> dict[str, Any]:
     """The fields of a record that domain objects have by the same names; of several objects the first counts, and
     before all of them what is given."""
-    known = {name: one for one in reversed(sources) for name in kind.__struct_fields__ if hasattr(one, name)}
-    return {name: getattr(one, name) for name, one in known.items() if name not in given} | given
+    sources_by_name = {
+        name: source for source in reversed(sources) for name in kind.__struct_fields__ if hasattr(source, name)
+    }
+    return {name: getattr(source, name) for name, source in sources_by_name.items() if name not in changed} | changed
 
 
-def _made(kind: type[Record], values: dict[str, Any]) -> Record:
-    """A record from its fields."""
+def _with_fields(kind: type[Record], values: dict[str, Any]) -> Record:
+    """A record from its fields; pickles name this function."""
     return kind(**values)
 
 
@@ -191,7 +212,8 @@ def _flat(values: dict[str, Any]) -> dict[str, Any]:
     row: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, dict):
-            row |= {f"{name}.{inner}": one for inner, one in _flat(value).items()}
+            # nested names are joined by a dot
+            row |= {f"{name}.{inner}": cell for inner, cell in _flat(value).items()}
         elif not isinstance(value, list):
             row[name] = value
     return row

@@ -1,5 +1,7 @@
 """`dscale roofline`: the time of each resource, the bounds, and where another takes over."""
 
+from typing import Any
+
 from dragonscale.blocks.sheet import Facts, Grid, Prose, Sheet, Title, amount, facts, records, sheet, table
 from dragonscale.commands.charts.pictures import draw_roofline
 from dragonscale.commands.given import maybe_target, size_lists
@@ -17,9 +19,9 @@ def ask(question: RooflineQuestion, listener: Listener, solve: bool = True) -> R
     """The roofline of the expression, on a chip or without one; `solve=False` leaves out where another resource takes
     over."""
     check_effect(question.set, "kernels")
-    chip, piece = maybe_target(with_changes(question.on, question.set), listener)
-    if piece is not None and piece.chips > 1:
-        listener.note(f"A roofline is of one chip: using one {piece.chip.title} of {piece}.")
+    chip, slice_ = maybe_target(with_changes(question.on, question.set), listener)
+    if slice_ is not None and slice_.chips > 1:
+        listener.note(f"A roofline is of one chip: using one {slice_.chip.title} of {slice_}.")
     if question.per_element is not None and question.per_element <= 0:
         raise InputError(f"--per-element is {question.per_element}; an element takes at least some FLOPs.")
     report = roofline_report(
@@ -39,16 +41,16 @@ def ask(question: RooflineQuestion, listener: Listener, solve: bool = True) -> R
     return report.came_from(chip, listener.notes)
 
 
-def roofline_sheet(report: RooflineReport, _detail: bool) -> Sheet:
+def roofline_blocks(report: RooflineReport, _detail: bool) -> Sheet:
     """Numbers where every size is known, formulas and a curve where one is open."""
     return sheet(
         _title(report),
         Prose(report.advice, "key"),
-        _resources(report) if report.chip is not None and report.resources else None,
+        None if report.chip is None else _resources(report),
         _summary(report),
-        grid("roofline-limits", report.limits) if report.limits else None,
-        _curve(report) if report.samples else None,
-        _crossovers(report) if report.crossovers else None,
+        grid("roofline-limits", report.limits),
+        _curve(report),
+        _crossovers(report),
     )
 
 
@@ -63,36 +65,35 @@ def _title(report: RooflineReport) -> Title:
 def _resources(report: RooflineReport) -> Grid:
     if report.lower_s is None:
         return table(["resource", "formula"], [[spelled(row.name), row.formula] for row in report.resources])
-    longest = max(row.seconds or 0.0 for row in report.resources) or 1.0
-    own = {"resource": lambda row: spelled(row.name), "": lambda row: (row.seconds or 0.0) / longest}
-    return grid("roofline-resources", report.resources, own=own)
+    # the bars are drawn against the longest time
+    longest = max((row.seconds or 0.0 for row in report.resources), default=0.0) or 1.0
+    columns = {"resource": lambda row: spelled(row.name), "": lambda row: (row.seconds or 0.0) / longest}
+    return grid("roofline-resources", report.resources, own=columns)
 
 
 def _summary(report: RooflineReport) -> Facts:
     """FLOPs and bytes, as numbers or formulas; then the bounds."""
-    critical = report.critical_intensity_flops_per_byte
-    beside = "" if critical is None else f"; compute binds above {critical:,.4g}"
+    binding = ""
+    if report.critical_intensity_flops_per_byte is not None:
+        binding = f"; compute binds above {report.critical_intensity_flops_per_byte:,.4g}"
+    rows: list[tuple[str, str] | tuple[str, str, str]] = []
     if report.flops is None:
-        alone = report.chip is None
-        return facts(
-            ("FLOPs", report.flops_formula) if alone else None,
-            ("bytes", report.bytes_formula) if alone else None,
-            ("intensity", f"{report.intensity_formula} FLOPs/byte{beside}") if report.intensity_formula else None,
-        )
-    intensity = report.intensity_flops_per_byte
-    return facts(
-        ("FLOPs", f"{report.flops:,.0f}"),
-        ("bytes", f"{report.bytes:,.0f}") if report.bytes else None,
-        ("intensity", f"{intensity:,.4g} FLOPs/byte{beside}") if intensity else None,
-        (
-            "at best",
-            f"{amount(report.lower_s, 's')} with perfect overlap, {amount(report.upper_s, 's')} with none",
-            "key",
-        )
-        if report.lower_s is not None
-        else None,
-        ("reaches", amount(report.attainable_flops_per_s, "FLOP/s")) if report.attainable_flops_per_s else None,
-    )
+        if report.chip is None:  # on a chip the formulas stand beside the times
+            rows += [("FLOPs", report.flops_formula), ("bytes", report.bytes_formula)]
+        if report.intensity_formula:
+            rows.append(("intensity", f"{report.intensity_formula} FLOPs/byte{binding}"))
+        return facts(*rows)
+    rows.append(("FLOPs", f"{report.flops:,.0f}"))
+    if report.bytes:
+        rows.append(("bytes", f"{report.bytes:,.0f}"))
+    if report.intensity_flops_per_byte:
+        rows.append(("intensity", f"{report.intensity_flops_per_byte:,.4g} FLOPs/byte{binding}"))
+    if report.lower_s is not None:
+        overlap, without = amount(report.lower_s, "s"), amount(report.upper_s, "s")
+        rows.append(("at best", f"{overlap} with perfect overlap, {without} with none", "key"))
+    if report.attainable_flops_per_s:
+        rows.append(("reaches", amount(report.attainable_flops_per_s, "FLOP/s")))
+    return facts(*rows)
 
 
 def _crossovers(report: RooflineReport) -> Grid:
@@ -103,10 +104,14 @@ def _crossovers(report: RooflineReport) -> Grid:
     return grid("roofline-crossovers", report.crossovers, own=sides)
 
 
-def _curve(report: RooflineReport) -> Grid:
-    """The samples over the free dim."""
-    columns = {
-        **{name: lambda sample, name=name: sample.sizes[name] for name in report.samples[0].sizes},
+def _curve(report: RooflineReport) -> Grid | None:
+    """The samples over the free dims."""
+    if not report.samples:
+        return None
+    columns: dict[str, Any] = {}
+    for dim in report.samples[0].sizes:
+        columns[dim] = lambda sample, dim=dim: sample.sizes[dim]
+    columns |= {
         "FLOPs/byte": (lambda sample: f"{sample.intensity_flops_per_byte:,.4g}", ""),
         "at best": ("lower_s", "s"),
         "no overlap": ("upper_s", "s"),
@@ -116,4 +121,4 @@ def _curve(report: RooflineReport) -> Grid:
     return records(report.samples, columns, how={"FLOPs/byte": {"keep": 2}})
 
 
-bind(RooflineReport, Face(roofline_sheet, draw_roofline))
+bind(RooflineReport, Face(roofline_blocks, draw_roofline))

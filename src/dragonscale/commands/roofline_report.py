@@ -97,7 +97,9 @@ class RooflineReport(Record):
     chip_title: str = ""
 
     def headline(self) -> str:
-        where = f" on {self.chip}" if self.chip else ""
+        where = ""
+        if self.chip:
+            where = f" on {self.chip}"
         if self.lower_s is None:
             return f"{self.expression}{where}"
         return f"{self.expression}{where}: {render(self.lower_s, 's')} at best, bound by {spelled(self.bound_by or '')}"
@@ -105,7 +107,9 @@ class RooflineReport(Record):
     def rows(self) -> list[dict[str, Any]]:
         """The samples of an open dim; the answer itself where there are none."""
         whole = {name: value for name, value in self.to_dict().items() if not isinstance(value, list | dict)}
-        return super().rows() if self.samples else [whole]
+        if self.samples:
+            return super().rows()
+        return [whole]
 
 
 def prepare(expression: str, sizes: dict[str, int]) -> tuple[Einsum, dict[str, Number], list[str]]:
@@ -114,14 +118,14 @@ def prepare(expression: str, sizes: dict[str, int]) -> tuple[Einsum, dict[str, N
     return line, *open_sizes(Operation(line), sizes)
 
 
-def open_sizes(asked: Operation | GivenCounts, sizes: dict[str, int]) -> tuple[dict[str, Number], list[str]]:
+def open_sizes(operation: Operation | GivenCounts, sizes: dict[str, int]) -> tuple[dict[str, Number], list[str]]:
     """Every size, symbols for those not given, and the names of the latter."""
     for name in sizes:
-        if name not in asked.indices:
-            raise unknown("dim of this expression called", name, asked.indices)
-    known: dict[str, Number] = {**asked.sizes, **sizes}
-    free = [index for index in asked.indices if index not in known]
-    return known | {name: symbol(name) for name in free}, free
+        if name not in operation.indices:
+            raise unknown("dim of this expression called", name, operation.indices)
+    all_sizes: dict[str, Number] = {**operation.sizes, **sizes}
+    free = [index for index in operation.indices if index not in all_sizes]
+    return all_sizes | {name: symbol(name) for name in free}, free
 
 
 def roofline_report(
@@ -140,17 +144,22 @@ def roofline_report(
     `per_element`, the FLOPs of an elementwise function where they are not the usual ones. Crossovers take most of the
     time; `solve=False` leaves them out.
     """
-    asked = _unsharded(expression)
+    operation = _unsharded(expression)
     rows = _rows(sizes or {})
-    open_sizes(asked, dict.fromkeys(rows, 1))
-    all_sizes, free = open_sizes(asked, {name: one[0] for name, one in (sizes or {}).items() if name not in rows})
+    open_sizes(operation, dict.fromkeys(rows, 1))  # refuses dims that the operation does not have
+    all_sizes, free = open_sizes(
+        operation, {name: values[0] for name, values in (sizes or {}).items() if name not in rows}
+    )
 
     def count(changed: dict[str, Number]) -> Cost:
-        return asked.cost(all_sizes | changed, level, **counting)
+        return operation.cost(all_sizes | changed, level, **counting)
 
-    report = _counted(asked, count, all_sizes, free, level)
-    critical = chip.intensity(report.compute_dtype, report.unit, level) if chip else None
-    report.limits = [] if rows else _limits(count({}), free, level, critical)
+    report = _counted(operation, count, all_sizes, free, level)
+    critical = None
+    if chip:
+        critical = chip.intensity(report.compute_dtype, report.unit, level)
+    if not rows:
+        report.limits = _limits(count({}), free, level, critical)
     if chip is None:
         report.advice = "Add --on CHIP for times and what bounds them."
         return report
@@ -159,10 +168,15 @@ def roofline_report(
         return roofline(count(changed), rates_of(chip))
 
     _timed(report, at({}), chip)
-    report.crossovers = _crossovers(at, free or asked.varied) if solve and len(free) < 2 else []
-    over = rows or ({free[0]: [4.0**power for power in range(10)]} if len(free) == 1 else {})
-    report.samples = _samples(at, over, level) if len(over) == len(free) > 0 else []
-    report.advice = advice(report) if solve else ""
+    if solve and len(free) < 2:
+        report.crossovers = _crossovers(at, free or operation.varied)
+    if not rows and len(free) == 1:
+        # one open dim is drawn from 1 to 4^9, in steps of 4
+        rows = {free[0]: [4.0**power for power in range(10)]}
+    if len(rows) == len(free) > 0:
+        report.samples = _samples(at, rows, level)
+    if solve:
+        report.advice = advice(report)
     return report
 
 
@@ -184,21 +198,21 @@ def roofline_curve(
     ... ]
     ['hbm', 'compute']
     """
-    asked = _unsharded(expression)
-    known, free = open_sizes(asked, {name: size for name, size in sizes.items() if name != dim})
+    operation = _unsharded(expression)
+    all_sizes, free = open_sizes(operation, {name: size for name, size in sizes.items() if name != dim})
     if free != [dim]:
         raise InputError(f"A curve over {dim} needs the sizes of the other dims; give {', '.join(free)}.")
 
     def at(changed: dict[str, Number]) -> Roofline:
-        return roofline(asked.cost(known | changed, level, **counting), rates_of(chip))
+        return roofline(operation.cost(all_sizes | changed, level, **counting), rates_of(chip))
 
     return _samples(at, {dim: values}, level)
 
 
 def _rows(sizes: dict[str, list[int]]) -> dict[str, list[float]]:
     """The dims that were given several sizes, each as often as the others."""
-    several = {name: [float(one) for one in values] for name, values in sizes.items() if len(values) > 1}
-    if len({len(values) for values in several.values()}) > 1:
+    several = {name: list(map(float, values)) for name, values in sizes.items() if len(values) > 1}
+    if len(set(map(len, several.values()))) > 1:
         counts = ", ".join(f"{len(values)} of {name}" for name, values in several.items())
         raise InputError(f"--sizes gives {counts}; sizes go row by row, so give every such dim equally many.")
     return several
@@ -206,24 +220,30 @@ def _rows(sizes: dict[str, list[int]]) -> dict[str, list[float]]:
 
 def _unsharded(expression: str) -> Operation | GivenCounts:
     """The operation that was written, which must be of one chip."""
-    asked = parse_operation(expression)
-    if asked.axes:
-        axes = ", ".join(asked.axes)
+    operation = parse_operation(expression)
+    if operation.axes:
+        axes = ", ".join(operation.axes)
         answers = "`dscale shard` answers for that, a roofline is of one chip"
         raise InputError(f"{expression!r} is sharded over {axes}; {answers}.")
-    return asked
+    return operation
 
 
 def _counted(
-    asked: Operation | GivenCounts, count: Callable[..., Cost], sizes: dict[str, Number], free: list[str], level: str
+    operation: Operation | GivenCounts,
+    count: Callable[..., Cost],
+    sizes: dict[str, Number],
+    free: list[str],
+    level: str,
 ) -> RooflineReport:
     """What needs no chip: FLOPs and bytes, as formulas and as numbers. Amounts alone may lack either."""
     whole, cost = not free, count({})
-    letters = count({name: symbol(name) for name in asked.indices})
+    # once more with a letter for every dim, for the formulas
+    letters = count({name: symbol(name) for name in operation.indices})
+    # what only moves bytes is laid against the matrix unit
     unit, dtype = next(iter(cost.flops), ("matrix", "bf16"))
     moved = cost.bytes.get(level, 0)
     return RooflineReport(
-        expression=str(asked),
+        expression=str(operation),
         chip=None,
         compute_dtype=dtype,
         unit=unit,
@@ -240,6 +260,7 @@ def _counted(
 
 
 def _formula(amount: Number) -> str:
+    """A formula with its common factors in front and fractions for decimals."""
     import sympy
 
     return str(sympy.factor_terms(sympy.nsimplify(sympy.factor(sympy.expand(amount)), rational=True)))
@@ -250,25 +271,28 @@ def large_limits(cost: Cost, free: Sequence[str], level: str) -> dict[str, tuple
     together; only what it comes to as all of them grow, under an empty name, where that has an end."""
     import sympy
 
-    found: dict[str, tuple[list[str], Any]] = {}
+    limits: dict[str, tuple[list[str], Any]] = {}
     grown: Any = sympy.Symbol("grown", positive=True)
     moved: Any = sympy.sympify(cost.bytes.get(level, 0))
     intensity: Any = sympy.factor(cost.total_flops / moved) if moved != 0 else moved
     inside = [name for name in free if symbol(name) in intensity.free_symbols]
-    for name in ("", *inside):
+    for name in ("", *inside):  # "": all of them grow
         others = [other for other in inside if other != name]
         scaled = intensity.subs({symbol(other): grown * symbol(other) for other in others}, simultaneous=True)
         limit = sympy.nsimplify(sympy.factor(sympy.limit(scaled, grown, sympy.oo)), rational=True)
         if not name and others and limit.is_finite:
             return {"": (others, limit)}
         if name and symbol(name) in limit.free_symbols:
-            found[name] = others, limit
-    return found
+            limits[name] = others, limit
+    return limits
 
 
 def _limits(cost: Cost, free: Sequence[str], level: str, critical: float | None) -> list[IntensityLimit]:
+    """What the intensity comes to as dims grow; on a chip, one open dim has its crossovers instead."""
+    if critical and len(free) < 2:
+        return []
     rows: list[IntensityLimit] = []
-    for name, (others, limit) in large_limits(cost, free, level).items() if len(free) > 1 or not critical else ():
+    for name, (others, limit) in large_limits(cost, free, level).items():
         large = f"large {', '.join(others)}" if others else "always"
         rows.append(IntensityLimit(large, str(limit), _takes_over(name, limit, level, critical)))
     return rows
@@ -280,9 +304,11 @@ def _takes_over(name: str, limit: Any, level: str, critical: float | None) -> st
         return ""
     if limit.is_number:
         return "compute binds" if limit > critical else f"{spelled(level)} binds whatever they are"
-    points = solve_equal(limit, critical, symbol(name)) if limit.free_symbols == {symbol(name)} else []
-    side, value = (name, float(points[0])) if points else (limit, critical)
-    return f"compute binds above {side} = {value:,.4g}"
+    if limit.free_symbols == {symbol(name)}:
+        points = solve_equal(limit, critical, symbol(name))
+        if points:
+            return f"compute binds above {name} = {float(points[0]):,.4g}"
+    return f"compute binds above {limit} = {critical:,.4g}"
 
 
 def _timed(report: RooflineReport, result: Roofline, chip: Chip) -> None:
@@ -300,7 +326,8 @@ def _timed(report: RooflineReport, result: Roofline, chip: Chip) -> None:
     if whole:
         report.lower_s, report.upper_s = float(result.lower), float(result.upper)
         report.bound_by = NAMES.get(result.bound_by, result.bound_by)
-        report.attainable_flops_per_s = float(result.flops_per_second) if report.flops else None
+        if report.flops:
+            report.attainable_flops_per_s = float(result.flops_per_second)
 
 
 def _crossovers(at: Callable[..., Roofline], names: Sequence[str]) -> list[CrossoverRow]:
@@ -320,18 +347,18 @@ def _samples(at: Callable[..., Roofline], over: Mapping[str, Sequence[float]], l
     """Open dims at these values, row by row, all in one call."""
     import numpy
 
-    columns = {name: numpy.array(one, dtype=float) for name, one in over.items()}
+    columns = {name: numpy.array(column, dtype=float) for name, column in over.items()}
     values = next(iter(columns.values()))
     result = at(columns)
     names = [NAMES.get(name, name) for name in result.seconds]
     times = result.lower, result.upper, result.binding(), result.flops_per_second, result.cost.intensity(level)
-    rows = zip(*columns.values(), *(numpy.broadcast_to(one, values.shape).tolist() for one in times), strict=True)
-    found: list[Sample] = []
+    rows = zip(*columns.values(), *(numpy.broadcast_to(column, values.shape).tolist() for column in times), strict=True)
+    samples: list[Sample] = []
     for row in rows:
         sizes = dict(zip(columns, map(int, row), strict=False))
         low, high, binding, *rest = row[len(sizes) :]
-        found.append(Sample(float(row[0]), low, high, names[binding], *rest, sizes=sizes))
-    return found
+        samples.append(Sample(float(row[0]), low, high, names[binding], *rest, sizes=sizes))
+    return samples
 
 
 def advice(report: RooflineReport) -> str:
@@ -349,16 +376,24 @@ def advice(report: RooflineReport) -> str:
     if change:
         return f"{change}."
     if len(report.free) > 1 and not report.samples:
-        first = report.limits[0] if report.limits else None
-        large = f"with {first.large} {first.crossover}" if first and first.large != "always" else ""
+        first = None
+        if report.limits:
+            first = report.limits[0]
+        if first and first.large != "always":
+            large = f"with {first.large} {first.crossover}"
+        else:
+            large = ""
         critical = f"compute binds above {report.critical_intensity_flops_per_byte:,.4g} FLOPs per byte"
-        told = large or (first and first.crossover) or critical
-        return f"Give sizes (--sizes {report.free[0]}=…) for times; {told}."
+        growth = large or (first and first.crossover) or critical
+        return f"Give sizes (--sizes {report.free[0]}=…) for times; {growth}."
     bound = {row.bound_by for row in report.samples}
     if len(bound) > 1:
         rest = sum(row.bound_by == "compute" for row in report.samples)
         return f"Bound by compute in {rest} of the {len(report.samples)} rows."
-    where = "in every row" if len(report.free) > 1 else f"whatever {report.free[0]} is"
+    if len(report.free) > 1:
+        where = "in every row"
+    else:
+        where = f"whatever {report.free[0]} is"
     return f"Always bound by {spelled(bound.pop())}, {where}{_fuse(report)}."
 
 
@@ -369,7 +404,9 @@ def _unchanged(report: RooflineReport) -> str:
 def _fuse(report: RooflineReport) -> str:
     """What helps an elementwise function, of which every size costs bytes and FLOPs alike."""
     elementwise = report.unit == "vector" and report.memory == "hbm"
-    return ": fused with what makes or reads its arrays, it moves fewer bytes" if elementwise else ""
+    if elementwise:
+        return ": fused with what makes or reads its arrays, it moves fewer bytes"
+    return ""
 
 
 def _more(report: RooflineReport) -> str:

@@ -3,7 +3,7 @@
 import math
 import re
 
-from dragonscale.blocks.sheet import Block, Column, Grid, Prose, Sheet, Title, amount, facts, table
+from dragonscale.blocks.sheet import Block, Column, Grid, Prose, Sheet, Title, amount, facts, sheet, table
 from dragonscale.commands.charts.pictures import draw_shard
 from dragonscale.commands.given import maybe_target, mesh_of, sizes_of, written_target
 from dragonscale.commands.grids import grid
@@ -22,12 +22,16 @@ def ask(question: ShardQuestion, listener: Listener) -> ShardReport:
         raise InputError(f"--alternatives is {question.alternatives}; show at least one strategy.")
     check_effect(question.set, "wires")
     on = with_changes(question.on, question.set)
-    chip, piece = maybe_target(on, listener)
-    axes = "" if question.mesh or piece else ",".join(f"{axis}=2" for axis in prepare(question.expression, {})[0].axes)
+    chip, slice_ = maybe_target(on, listener)
+    if question.mesh or slice_:
+        axes = ""
+    else:
+        # two chips along each axis show which moves are needed
+        axes = ",".join(f"{axis}=2" for axis in prepare(question.expression, {})[0].axes)
     if axes:
         listener.note(f"No mesh given: two chips along each axis (--mesh {axes}); other sizes need the same moves.")
-    mesh = mesh_of(question.mesh or axes, chip, piece)
-    if chip is not None and piece is None and chip.kind == "tpu":
+    mesh = mesh_of(question.mesh or axes, chip, slice_)
+    if chip is not None and slice_ is None and chip.kind == "tpu":
         listener.note("No slice given: every mesh axis is taken as a full ring of its own, the book's ideal.")
     shown = question.alternatives, question.backward
     report = shard_report(question.expression, mesh, written_target(on), sizes_of(question.sizes), *shown)
@@ -37,37 +41,45 @@ def ask(question: ShardQuestion, listener: Listener) -> ShardReport:
 MOST_CHIPS = 16
 
 
-def shard_sheet(report: ShardReport, _detail: bool) -> Sheet:
+def shard_blocks(report: ShardReport, _detail: bool) -> Sheet:
     """The forward pass, the backward pass where it was asked for, and what bounds them."""
     axes = ", ".join(f"{name}={size}" for name, size in report.mesh.items())
-    where = (f"mesh {axes}" if axes else "one chip") + (f" on {report.on}" if report.on else "")
-    formats = "" if re.search(r"\b(bf|fp|int)\d+", report.expression) else "; bytes in bf16 (or write int8[I, J])"
-    blocks: list[Block] = [Title(report.expression, where + formats), Prose(report.advice, "key")]
-    blocks += [Prose(report.repeats, "key")] if report.repeats else []
+    where = f"mesh {axes}" if axes else "one chip"
+    if report.on:
+        where += f" on {report.on}"
+    if not re.search(r"\b(bf|fp|int)\d+", report.expression):
+        where += "; bytes in bf16 (or write int8[I, J])"
+    blocks: list[Block] = [Title(report.expression, where), Prose(report.advice, "key"), Prose(report.repeats, "key")]
     for line in report.forward:
-        blocks += [_arrays(line), *([] if report.blocks else _ways(line))]
-    if report.blocks:
+        blocks.append(_arrays(line))
+        if not report.blocks:
+            blocks += _ways(line)
+    if report.blocks:  # an array alone, of which nothing moves
         blocks += [facts(("in JAX", report.partition_spec)), _blocks(report)]
     if report.backward:
         for line in report.backward:
             blocks += [Prose(f"backward: {_head(line)}"), *_ways(line)]
         there, back = len(report.forward_collectives), len(report.backward_collectives)
         blocks.append(Prose(f"Collectives in all, each once: {there} forward, {back} backward."))
-    return Sheet(tuple(blocks))
+    return sheet(*blocks)
 
 
 def _blocks(report: ShardReport) -> Grid:
     """What each chip holds, the first of them where there are many."""
     rows = [[row.chip, *row.at.values(), *row.holds] for row in report.blocks[:MOST_CHIPS]]
     chips = math.prod(report.mesh.values())
-    foot = f"{chips - len(rows):,} more chips; `--json` lists them." if chips > len(rows) else ""
+    foot = ""
+    if chips > len(rows):
+        foot = f"{chips - len(rows):,} more chips; `--json` lists them."
     dims = [dim.name for dim in parse_array(report.expression).dims]
     return table(["chip", *report.mesh, *dims], rows, "what each chip holds", foot)
 
 
 def _head(line: LineReport) -> str:
     computes = any(way.computes for way in line.strategies)
-    return f"{line.einsum}   (case {line.book_case} of the book)" if computes else f"{line.einsum}   (a reshard)"
+    if computes:
+        return f"{line.einsum}   (case {line.book_case} of the book)"
+    return f"{line.einsum}   (a reshard)"
 
 
 def _arrays(line: LineReport) -> Grid:
@@ -90,21 +102,23 @@ def _way(way: StrategyRow, number: int) -> Grid:
     """One way as a table of its steps, in the order in which they run."""
     rows = [_move(row) for row in way.collectives if row.when == "before"]
     if way.computes:
-        read, written = (amount(one, "bytes") for one in (way.hbm_read_bytes_per_chip, way.hbm_written_bytes_per_chip))
-        flops = (
-            f"{way.flops_per_chip} FLOPs" if isinstance(way.flops_per_chip, str) else amount(way.flops_per_chip, "FLOP")
-        )
-        work = f"{flops}, {read} read, {written} written"
-        rows.append([f"{_work(way.local)} {way.local}", work, amount(_longer(way), "s") if way.bound_by else ""])
+        flops = way.flops_per_chip
+        # a formula where a size is open
+        work = f"{flops} FLOPs" if isinstance(flops, str) else amount(flops, "FLOP")
+        work += f", {amount(way.hbm_read_bytes_per_chip, 'bytes')} read"
+        work += f", {amount(way.hbm_written_bytes_per_chip, 'bytes')} written"
+        rows.append([f"{_work(way.local)} {way.local}", work, amount(_longer(way), "s")])
     rows += [_move(row) for row in way.collectives if row.when == "after"]
     head = f"{number}. {'cheapest' if number == 1 else 'or'}: {amount(way.wire_bytes_per_chip, 'bytes')} sent per chip"
     if way.bound_by:
         times = {"compute": way.math_s, "HBM": way.hbm_s, "network": way.comms_s}
         each = ", ".join(f"{name} {amount(time, 's')}" for name, time in times.items())
-        told = f" ({each})" if way.computes else ""
-        head += f", {amount(way.lower_s, 's')} at best, bound by {way.bound_by}{told}"
-    columns = [Column("step", wrap=True), Column("per chip", wrap=True), Column("at best", right=True)]
-    return table(columns if way.bound_by else columns[:2], [row[: 3 if way.bound_by else 2] for row in rows], head)
+        parts = f" ({each})" if way.computes else ""
+        head += f", {amount(way.lower_s, 's')} at best, bound by {way.bound_by}{parts}"
+    columns = [Column("step", wrap=True), Column("per chip", wrap=True)]
+    if way.bound_by:  # else there are no times
+        columns.append(Column("at best", right=True))
+    return table(columns, [row[: len(columns)] for row in rows], head)
 
 
 def _work(local: str) -> str:
@@ -114,7 +128,9 @@ def _work(local: str) -> str:
         return "sum"
     if line.contracted:
         return "matmul"
-    return "outer product" if not {*line.operands[0].names} & {*line.operands[-1].names} else "elementwise product"
+    if not {*line.operands[0].names} & {*line.operands[-1].names}:
+        return "outer product"
+    return "elementwise product"
 
 
 def _spread(row: MoveRow) -> str:
@@ -131,10 +147,15 @@ def _longer(way: StrategyRow) -> float:
 
 def _move(row: MoveRow) -> list[str]:
     step = f"{row.collective} over {', '.join(row.axes)}: {row.array} -> {row.result}"
-    seconds = amount(row.seconds, "s") if isinstance(row.seconds, float) else ""
+    if isinstance(row.seconds, float):
+        seconds = amount(row.seconds, "s")
+    else:
+        seconds = ""
     exact = isinstance(row.seconds, float) and isinstance(row.book_s, float) and row.book_s > 1.001 * row.seconds
-    first_order = f"; {amount(row.book_s, 's')} to first order" if exact else ""
+    first_order = ""
+    if exact:
+        first_order = f"; {amount(row.book_s, 's')} to first order"
     return [step, f"{amount(row.bytes, 'bytes')}{first_order}", seconds]
 
 
-bind(ShardReport, Face(shard_sheet, draw_shard))
+bind(ShardReport, Face(shard_blocks, draw_shard))

@@ -31,8 +31,8 @@ from dragonscale.physics.sharding.partition_spec import partition_spec_text
 from dragonscale.physics.sharding.reshard_step import Step
 from dragonscale.physics.units import render
 
+# A number, or a formula while sizes are open.
 Value = float | str
-"""A number, or a formula while sizes are open."""
 
 
 class ArrayRow(msgspec.Struct):
@@ -140,11 +140,13 @@ def shown(value: Number) -> Value:
 
     if not value.has(sympy.Max):
         value = sympy.nsimplify(sympy.simplify(value), rational=True)
-    return float(value) if value.is_number else str(value)
+    if value.is_number:
+        return float(value)
+    return str(value)
 
 
+# Ways that are shown of a single einsum; of a chain it is the cheapest of each.
 WAYS = 3
-"""Ways that are shown of a single einsum; of a chain it is the cheapest of each."""
 
 
 def shard_report(
@@ -152,15 +154,15 @@ def shard_report(
     mesh: Mesh,
     on: str,
     sizes: dict[str, int] | None = None,
-    most: int | None = None,
+    max_ways: int | None = None,
     both: bool = True,
 ) -> ShardReport:
     """Everything about `A[I_X, J] @ B[J_X, K] -> C[I, K]` on a mesh; the backward pass too where
     `both` are asked for."""
     if re.search(r"\]\s*\+", expression):
-        told = "a sum is done where its operands lie, if these lie alike"
+        rule = "a sum is done where its operands lie, if these lie alike"
         raise InputError(
-            f"{shorten(expression)} adds; {told}: `dscale roofline` times it, a product (·) is sharded here."
+            f"{shorten(expression)} adds; {rule}: `dscale roofline` times it, a product (·) is sharded here."
         )
     line, all_sizes, free = prepare(expression, sizes or {})
     missing = next((axis for axis in line.axes if axis not in mesh.axes), None)
@@ -169,10 +171,12 @@ def shard_report(
         uses = f"The expression uses the mesh axis {missing}, but the mesh has {has}"
         raise InputError(f"{uses}; add {missing}=… to --mesh.")
     chain = parse_chain(expression)
-    most = most or (WAYS if len(chain) == 1 else 1)
+    # of a chain only the cheapest way of each einsum is of interest
+    max_ways = max_ways or (WAYS if len(chain) == 1 else 1)
     there, back = passes(chain, all_sizes, mesh, EXACT)
-    back = back if both else []
-    forward = [line_report(planned, all_sizes, mesh, most) for planned in there]
+    if not both:
+        back = []
+    forward = [line_report(planned, all_sizes, mesh, max_ways) for planned in there]
     report = ShardReport(
         expression=str(line),
         mesh={name: int(size) for name, size in mesh.axes.items()},
@@ -180,14 +184,14 @@ def shard_report(
         sizes={name: int(size) for name, size in all_sizes.items() if name not in free},
         free=free,
         forward=forward,
-        backward=[line_report(planned, all_sizes, mesh, most) for planned in back],
+        backward=[line_report(planned, all_sizes, mesh, max_ways) for planned in back],
         forward_collectives=_pass(there, all_sizes, mesh),
         backward_collectives=_pass(back, all_sizes, mesh),
         advice="",
         repeats=_repeats(forward, mesh),
     )
     report.advice = _advice(report)
-    if len(line.operands) == 1 and not re.search("->|→", expression):
+    if len(line.operands) == 1 and not re.search("->|→", expression):  # an array alone
         _lay_out(report, line.operands[0], all_sizes, mesh)
     return report
 
@@ -198,30 +202,35 @@ def _lay_out(report: ShardReport, array: Array, sizes: dict[str, Number], mesh: 
     report.forward = [msgspec.structs.replace(line, arrays=line.arrays[:1]) for line in report.forward]
     report.blocks = block_rows(array, sizes, mesh)
     over = replicated_over(array, mesh)
-    copies = f"Every block lies on {int(mesh.size(*over))} chips, replicated over {', '.join(over)}" if over else ""
-    sums = f"the chips along {', '.join(array.partial)} hold partial sums" if array.partial else ""
-    told = "; ".join(filter(None, (copies, sums))) or "Every block lies on one chip"
-    report.advice = f"{told[0].upper()}{told[1:]}; '{array} -> …' tells what another layout costs."
+    parts: list[str] = []
+    if over:
+        parts.append(f"Every block lies on {int(mesh.size(*over))} chips, replicated over {', '.join(over)}")
+    if array.partial:
+        parts.append(f"the chips along {', '.join(array.partial)} hold partial sums")
+    layout = "; ".join(parts) or "Every block lies on one chip"
+    report.advice = f"{layout[0].upper()}{layout[1:]}; '{array} -> …' tells what another layout costs."
 
 
-def line_report(planned: PlannedEinsum, sizes: dict[str, Number], mesh: Mesh, most: int) -> LineReport:
+def line_report(planned: PlannedEinsum, sizes: dict[str, Number], mesh: Mesh, max_ways: int) -> LineReport:
     """One einsum on a mesh."""
     line = planned.line
     arrays = (*line.operands, line.output)
     rows: list[ArrayRow] = []
     for array in arrays:
+        # open sizes are formulas
         shape = [size if isinstance(size, int) else str(size) for size in local_shape(array, sizes, mesh)]
-        held, every = shown(local_bytes(array, sizes, mesh)), shown(total_bytes(array, sizes, mesh))
-        rows.append(ArrayRow(str(array), shape, held, every, int(mesh.size(*replicated_over(array, mesh)))))
-    ways = [_strategy_row(strategy, sizes, mesh) for strategy in planned.ways[:most]]
+        local, total = shown(local_bytes(array, sizes, mesh)), shown(total_bytes(array, sizes, mesh))
+        rows.append(ArrayRow(str(array), shape, local, total, int(mesh.size(*replicated_over(array, mesh)))))
+    ways = [_strategy_row(strategy, sizes, mesh) for strategy in planned.ways[:max_ways]]
     return LineReport(str(line), book_case(line), rows, ways)
 
 
 def _strategy_row(strategy: Strategy, sizes: dict[str, Number], mesh: Mesh) -> StrategyRow:
+    """One way with its counts; with times where the mesh is of a chip, and a bound where all of them are numbers."""
     times: dict[str, Any] = {} if mesh.chip is None else strategy.seconds(sizes, mesh, EXACT)
-    known = bool(times) and not any(map(is_symbolic, times.values()))
+    is_known = bool(times) and not any(map(is_symbolic, times.values()))
     each = {name: shown(seconds) for name, seconds in times.items()}
-    before = [step for step in strategy.before if not step.free]
+    before = [step for step in strategy.before if not step.free]  # slicing what a chip has costs nothing
     return StrategyRow(
         collectives=_rows(list(strategy.collectives), sizes, mesh, before),
         free_slices=[str(step) for step in strategy.steps if step.free],
@@ -238,7 +247,7 @@ def _strategy_row(strategy: Strategy, sizes: dict[str, Number], mesh: Mesh) -> S
         comms_s=each.get("network"),
         lower_s=shown(strategy.lower_seconds(sizes, mesh, EXACT)) if times else None,
         upper_s=shown(sum(times.values())) if times else None,
-        bound_by=_slowest(times) if known else None,
+        bound_by=_slowest(times) if is_known else None,
         flops_all_chips=shown(strategy.flops(sizes, mesh) * mesh.size(*mesh.axes)),
     )
 
@@ -246,7 +255,9 @@ def _strategy_row(strategy: Strategy, sizes: dict[str, Number], mesh: Mesh) -> S
 def _slowest(times: dict[str, Number]) -> str | None:
     """The resource that takes longest; none where nothing takes any time, as for a reshard that keeps parts of what is
     there."""
-    return max(times, key=lambda name: times[name]) if any(times.values()) else None
+    if any(times.values()):
+        return max(times, key=lambda name: times[name])
+    return None
 
 
 def _pass(planned: list[PlannedEinsum], sizes: dict[str, Number], mesh: Mesh) -> list[MoveRow]:
@@ -262,7 +273,7 @@ def _rows(steps: list[Step], sizes: dict[str, Number], mesh: Mesh, before: list[
         if mesh.chip is not None:
             group = mesh.group(step.axes)
             times = [shown(collective_time(step.kind, volume, group, how).lower) for how in (EXACT, BOOK)]
-        sent = wire_bytes(step.kind, volume, mesh.size(*step.axes))
+        sent = wire_bytes(step.kind, volume, mesh.size(*step.axes))  # by each chip
         move = step.kind, list(step.axes), str(step.before), str(step.after), shown(volume), shown(sent)
         over, spread_s = spread(step, times[0], sizes, mesh)
         when = "before" if step in before else "after"
@@ -271,6 +282,7 @@ def _rows(steps: list[Step], sizes: dict[str, Number], mesh: Mesh, before: list[
 
 
 def _repeats(lines: list[LineReport], mesh: Mesh) -> str:
+    """A sentence that chips repeat the work of others in the cheapest ways; else empty."""
     ways = [line.strategies[0] for line in lines if line.strategies[0].computes]
     return repeated([(way.flops_all_chips, way.repeated_over) for way in ways], mesh)
 
@@ -282,7 +294,7 @@ def _advice(report: ShardReport) -> str:
         return f"Needs {needed}; {bound}."
     moves = (report.forward_collectives, report.backward_collectives)
     there, back = map(_needs, moves)
-    ends = [_bound(report, *one) for one in zip((report.forward, report.backward), moves, strict=True)]
+    ends = [_bound(report, *lines) for lines in zip((report.forward, report.backward), moves, strict=True)]
     if ends[0] != ends[1]:
         return f"Forward needs {there}; {ends[0]}. Backward needs {back}; {ends[1]}."
     if there == back:
@@ -307,7 +319,9 @@ def _bound(report: ShardReport, lines: list[LineReport], moves: list[MoveRow]) -
     best = [line.strategies[0] for line in lines]
     if not any(way.computes for way in best):
         alone = "a reshard computes nothing, so the network alone takes the time"
-        return alone if moves else "each chip keeps its part of what it has"
+        if moves:
+            return alone
+        return "each chip keeps its part of what it has"
     times = {
         "compute": sum(float(way.math_s or 0) for way in best),
         "HBM": sum(float(way.hbm_s or 0) for way in best),
@@ -316,14 +330,20 @@ def _bound(report: ShardReport, lines: list[LineReport], moves: list[MoveRow]) -
     bound = max(times, key=lambda name: times[name])
     if bound == "compute":
         return "bound by compute, under which everything else can hide"
-    against = f"{times[bound] / times['compute']:.3g}x the compute time" if times["compute"] else "no FLOPs"
+    if times["compute"]:
+        against = f"{times[bound] / times['compute']:.3g}x the compute time"
+    else:
+        against = "no FLOPs"
     larger = "larger kept dims reuse what is read, narrower dtypes read less"
-    change = larger if bound == "HBM" else "a larger dim that no collective carries, or fewer chips per axis, helps"
+    if bound == "HBM":
+        change = larger
+    else:
+        change = "a larger dim that no collective carries, or fewer chips per axis, helps"
     return f"bound by {bound}, {against}: {change}"
 
 
+# Chips listed at most: the pattern is plain long before.
 MOST = 1024
-"""Chips listed at most: the pattern is plain long before."""
 
 
 def block_rows(array: Array, sizes: Sizes, mesh: Mesh) -> list[BlockRow]:
@@ -335,10 +355,10 @@ def block_rows(array: Array, sizes: Sizes, mesh: Mesh) -> list[BlockRow]:
     [['0:2', '0:3'], ['4:6', '0:3'], ['2:4', '0:3'], ['6:8', '0:3']]
     """
     places = itertools.product(*(range(int(size)) for size in mesh.axes.values()))
-    found = (dict(zip(mesh.axes, place, strict=True)) for place in itertools.islice(places, MOST))
+    positions = (dict(zip(mesh.axes, position, strict=True)) for position in itertools.islice(places, MOST))
     return [
         BlockRow(number, at, [_held(dim, sizes[dim.name], at, mesh) for dim in array.dims])
-        for number, at in enumerate(found)
+        for number, at in enumerate(positions)
     ]
 
 
@@ -347,11 +367,13 @@ def _held(dim: Dim, size: Any, at: dict[str, int], mesh: Mesh) -> str:
     ways, block = int(mesh.size(*dim.axes)), block_of(dim.axes, at, mesh)
     if isinstance(size, int):
         return f"{block * size // ways}:{(block + 1) * size // ways}"
-    return f"block {block} of {ways}" if ways > 1 else "all"
+    if ways > 1:
+        return f"block {block} of {ways}"
+    return "all"
 
 
+# A way that takes at least so much of another is not worth a word.
 SHORTER = 0.98
-"""A way that takes at least so much of another is not worth a word."""
 
 
 def spread(
@@ -362,16 +384,19 @@ def spread(
         return [], None
     try:
         steps = spread_gather(step.before, step.after, mesh)
-        for one in steps:
-            local_shape(one.after, sizes, mesh)
+        for step_ in steps:
+            local_shape(step_.after, sizes, mesh)
     except InputError:
         return [], None  # the dim does not divide into so many parts
-    moves = [one for one in steps if not one.free]
-    idle = [axis for one in moves for axis in one.axes if axis not in step.axes]
+    moves = [step_ for step_ in steps if not step_.free]
+    idle = [axis for step_ in moves for axis in step_.axes if axis not in step.axes]
     best = sum(
-        float(collective_time(one.kind, one.volume(sizes, mesh), mesh.group(one.axes), EXACT).lower) for one in moves
+        float(collective_time(step_.kind, step_.volume(sizes, mesh), mesh.group(step_.axes), EXACT).lower)
+        for step_ in moves
     )
-    return (idle, best) if idle and best < SHORTER * seconds else ([], None)
+    if idle and best < SHORTER * seconds:
+        return (idle, best)
+    return ([], None)
 
 
 def repeated(ways: list[tuple[float | str, list[str]]], mesh: Mesh) -> str:
@@ -384,9 +409,9 @@ def repeated(ways: list[tuple[float | str, list[str]]], mesh: Mesh) -> str:
     axes = list(dict.fromkeys(axis for _, over in ways for axis in over))
     if not axes:
         return ""
-    told = f"{' and '.join(axes)} {'split' if axes[1:] else 'splits'} nothing"
-    known = [(flops, mesh.size(*over)) for flops, over in ways if isinstance(flops, float)]
-    if len(known) < len(ways):
-        return f"{told}: its chips repeat the work of others."
-    every, own = sum(flops for flops, _ in known), sum(flops / times for flops, times in known)
-    return f"{told}: all chips do {render(every, 'FLOP')} together, {every / own:.3g}x what the einsum takes."
+    text = f"{' and '.join(axes)} {'split' if axes[1:] else 'splits'} nothing"
+    flops_and_times = [(flops, mesh.size(*over)) for flops, over in ways if isinstance(flops, float)]
+    if len(flops_and_times) < len(ways):
+        return f"{text}: its chips repeat the work of others."
+    total, needed = sum(flops for flops, _ in flops_and_times), sum(flops / times for flops, times in flops_and_times)
+    return f"{text}: all chips do {render(total, 'FLOP')} together, {total / needed:.3g}x what the einsum takes."

@@ -1,6 +1,6 @@
 """Bands around expected numbers from how far measured runs were from them, and whether they hold for what was left out.
 
-Quantiles of log(measured / expected) for every kind of run (`dragonscale.training.search.bands`,
+Quantiles of log(measured / expected) for every kind of run (`dragonscale.training.search.error_bands`,
 `dragonscale.serving.space.bands`); a kind with few runs leans on the wider kind it belongs to, as if that one lent it
 `LENT` runs. Runs that share what the model gets wrong are left out together: those of one source of training runs, and
 those of one model on one chip of served ones. Of these there are many, at every load and length, which all err alike: a
@@ -23,7 +23,7 @@ from dragonscale.evidence.serving_rows import ServedRun
 from dragonscale.serving.space.bands import MEASURES, ServedBand, ServedKind
 from dragonscale.serving.space.bands import band_of as served_band
 from dragonscale.serving.space.bands import tables as served_tables
-from dragonscale.training.search.bands import NOMINAL, Band, band_of, narrowest, tables
+from dragonscale.training.search.error_bands import NOMINAL, Band, band_of, narrowest, tables
 from dragonscale.training.search.run_kinds import RunKind
 
 LENT, EACH = 16.0, 2.0

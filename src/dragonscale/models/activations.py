@@ -1,9 +1,9 @@
-"""A reading of a program: the activations that training keeps for the backward pass.
+"""The activations of a program that training saves for the backward pass.
 
-The backward pass of a line needs the tensors it read (a matmul needs both its operands, a nonlinearity its argument),
-except where the gradient simply passes through: sums and biases need nothing, a matmul with a frozen weight only that.
-So what is kept is every tensor that some later line's gradient reads, once, however often it is read. For a plain GPT
-block that is the 32 bytes per token and channel of Korthikanti et al. (2022), who count 34 with two masks of dropout.
+The gradient of an op needs the tensors that the op read (a matmul needs both its operands, a nonlinearity its
+argument), except where the gradient passes through: sums and biases need nothing, a matmul with a frozen weight only
+the weight. So every tensor that some op's gradient reads is saved, once, however often it is read. For a plain GPT
+block these are the 32 bytes per token and channel of Korthikanti et al. (2022), who count 34 with two masks of dropout.
 """
 
 from collections.abc import Iterable
@@ -17,33 +17,34 @@ from dragonscale.physics.notation import Array
 from dragonscale.physics.numbers import Number
 
 REMAT = ("none", "selective", "matmuls", "block")
-"""What is kept: everything; everything but what attention, norms and nonlinearities put out; the outputs of matrix
-multiplications; only each block's input."""
+"""The activations that are saved: all; all but the outputs of attention, norms and nonlinearities; the outputs of
+matmuls; only each block's input."""
 
 _PASS_THROUGH = ("add", "bias", "cache", "join", "lookup")
 _CHEAP = ("attend", "act", "norm")
 
 
 def needed_tensors(section: Section, modules: tuple[RecomputedModule, ...] = ()) -> list[tuple[Op | None, Array]]:
-    """Every tensor that some gradient of the section reads, with the line that made it (None: it came from outside).
-    With modules that run again: not what those free, but what they read."""
-    made: dict[str, tuple[int, Op | None, Array]] = {}  # the line that last made each name
+    """Every tensor that some gradient of the section reads, with the op that wrote it (None: it comes from outside).
+    With recomputed modules: not the tensors that they free, but those that they read."""
+    written: dict[str, tuple[int, Op | None, Array]] = {}  # by name: the last op that wrote it, and its index
     needed: dict[tuple[str, int], tuple[Op | None, Array]] = {}
     read: set[str] = set()
     for line, op in enumerate(section.ops):
         for array in op.inputs:
-            position, maker, tensor = made.setdefault(array.name, (-1, None, array))
+            position, writer, tensor = written.setdefault(array.name, (-1, None, array))
             read.add(array.name)
-            again = any(line in one.lines for one in modules)
-            passes = op.function == "add" or (op.function in _PASS_THROUGH and not again) or hands_on(op)
-            reads = not passes and not any(one.frees(position, line) for one in modules)
-            if reads and "b" in array.names and array.dtype != "fp32":
-                needed[array.name, position] = (maker, tensor)
+            is_recomputed = any(line in module.lines for module in modules)
+            # an op that runs again needs its inputs, even where its gradient does not
+            passes = op.function == "add" or (op.function in _PASS_THROUGH and not is_recomputed) or hands_on(op)
+            is_freed = any(module.frees(position, line) for module in modules)
+            if not passes and not is_freed and "b" in array.names and array.dtype != "fp32":
+                needed[array.name, position] = (writer, tensor)
         if op.output is not None:
-            made[op.output.name] = (line, op, op.output)
-    # What no line reads is read by what comes after: logits, by the loss.
-    last = [(maker, tensor) for name, (_, maker, tensor) in made.items() if name not in read]
-    return [*needed.values(), *last]
+            written[op.output.name] = (line, op, op.output)
+    # what no op reads is read by what comes after the section: logits, by the loss
+    unread = [(writer, tensor) for name, (_, writer, tensor) in written.items() if name not in read]
+    return [*needed.values(), *unread]
 
 
 def hands_on(op: Op) -> bool:
@@ -52,8 +53,8 @@ def hands_on(op: Op) -> bool:
 
 
 def saved_tensors(section: Section, policy: str) -> tuple[Array, ...]:
-    """The activations that one pass through a section keeps for its backward pass, under a policy of `REMAT` or modules
-    to recompute."""
+    """The activations that one pass through a section saves for its backward pass, under a policy of `REMAT` or with
+    modules to recompute."""
     if is_modules(policy):
         return tuple(array for _, array in needed_tensors(section, recomputed_modules(section, policy)))
     if policy not in REMAT:

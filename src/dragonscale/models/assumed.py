@@ -78,31 +78,31 @@ def read_assumptions(parts: Iterable[str]) -> dict[str, Any]:
     >>> read_assumptions(["qk_norm=true", "layer_types=ignore"])
     {'qk_norm': True, 'layer_types': 'ignore'}
     """
-    found: dict[str, Any] = {}
+    assumptions: dict[str, Any] = {}
     for part in parts:
         key, mark, value = part.strip().partition("=")
         if not mark or not key or not value or "&" in part:
             raise InputError(f"--assume is {shorten(part)}; write key=value, or key=ignore to leave a field out.")
         try:
-            found[key] = json.loads(value)
+            assumptions[key] = json.loads(value)
         except (ValueError, RecursionError):
-            found[key] = value
-    return found
+            assumptions[key] = value
+    return assumptions
 
 
-def assumed_fields(given: Mapping[str, Any], assume: Assumed) -> Mapping[str, Any]:
+def assumed_fields(config: Mapping[str, Any], assume: Assumed) -> Mapping[str, Any]:
     """The config with those fields changed: at the top, or in the objects inside that have them. `text_config.key`
     names one place. A field that is nowhere is added, to the language model where that is an object of its own."""
     if not assume:
-        return given
-    changed = {key: dict(value) if isinstance(value, dict) else value for key, value in given.items()}
+        return config
+    changed = {key: dict(value) if isinstance(value, dict) else value for key, value in config.items()}
     inside = {key: value for key, value in changed.items() if isinstance(value, dict)}
     for name, value in assume.items():
-        place, dot, key = name.rpartition(".")
+        table, dot, key = name.rpartition(".")
         if dot:
-            if place not in inside:
-                raise InputError(f"--assume is {shorten(name)}, but the config has no object {shorten(place)}.")
-            homes = [inside[place]]
+            if table not in inside:
+                raise InputError(f"--assume is {shorten(name)}, but the config has no object {shorten(table)}.")
+            homes = [inside[table]]
         else:
             homes = [home for home in (changed, *inside.values()) if key in home]
         if not homes and value == IGNORE:

@@ -15,6 +15,7 @@ dragonscale.errors.InputError: There is no model 'lama3-70b'; did you mean 'llam
 
 import difflib
 import json
+import math
 import re
 import tomllib
 from collections.abc import Mapping
@@ -41,8 +42,8 @@ _ABOUT = ("source", "parameters", "checkpoint", "aliases", "base", "name")
 
 @cache
 def _index() -> dict[str, tuple[str, str]]:
-    """Every plain name and alias with the file and preset it stands for; scans text, parses nothing."""
-    found: dict[str, tuple[str, str]] = {}
+    """The file and preset of every plain name and alias. Scans the text of the files, as parsing them takes longer."""
+    names: dict[str, tuple[str, str]] = {}
     repositories: dict[str, tuple[str, str]] = {}
     for path in sorted(PRESETS.glob("*.toml")):
         text = path.read_text(encoding="utf-8")
@@ -50,13 +51,14 @@ def _index() -> dict[str, tuple[str, str]]:
         for header, following in zip(headers, [*headers[1:], None], strict=True):
             name = header[2]
             body = text[header.end() : following.start() if following else len(text)]
-            listed = _ALIASES.search(body)
-            for alias in (name, *(json.loads(listed[1]) if listed else ())):
-                found[plain(alias)] = (path.stem, name)
+            names[plain(name)] = (path.stem, name)
+            aliases = _ALIASES.search(body)
+            for alias in json.loads(aliases[1]) if aliases else ():
+                names[plain(alias)] = (path.stem, name)
             source = _SOURCE.search(body)
             if source:
                 repositories.setdefault(plain(source[1]), (path.stem, name))
-    return repositories | found
+    return repositories | names
 
 
 def model_names() -> list[str]:
@@ -65,34 +67,38 @@ def model_names() -> list[str]:
 
 
 def preset_lines() -> list[tuple[str, str, int | None]]:
-    """Every preset's name, model type, and its parameters where the file states them; no model is built for it.
+    """The name and model type of every preset, and its parameters where the file states them; builds no models.
 
     >>> next(line for line in preset_lines() if line[0] == "llama3-8b")
     ('llama3-8b', 'llama', 8030261248)
     """
-    own = {name: _file(stem)[name] for stem, name in set(_index().values())}
-    return [(name, str(preset(name).get("model_type", "")), own[name].get("parameters")) for name in sorted(own)]
+    tables = {name: _file(stem)[name] for stem, name in set(_index().values())}  # without those of their bases
+    return [(name, str(preset(name).get("model_type", "")), tables[name].get("parameters")) for name in sorted(tables)]
 
 
 def presets_that_take(tokens: int) -> list[str]:
-    """Presets with a context of so many tokens, the nearest first.
+    """Presets with a context of at least so many tokens, the smallest context first.
 
     >>> presets_that_take(2_000_000)
     ['minimax-text-01', 'llama4-scout']
     """
-    configs = {name: preset(name) for name in model_names()}
-    known = ((one.get("text_config", one).get("max_position_embeddings", 0), name) for name, one in configs.items())
-    return [name for context, name in sorted(known) if context >= tokens]
+    contexts: list[tuple[int, str]] = []
+    for name in model_names():
+        config = preset(name)
+        context = config.get("text_config", config).get("max_position_embeddings", 0)
+        if context >= tokens:
+            contexts.append((context, name))
+    return [name for _, name in sorted(contexts)]
 
 
 def is_preset(name: str) -> bool:
-    """Whether a name, however it is spelt, is a preset's."""
+    """Whether a name, in any spelling, is that of a preset."""
     return plain(name) in _index()
 
 
-ALIKE = 0.65
-"""Names that are less alike (`difflib`'s ratio) are not told of."""
-MOST_SIMILAR = 8
+MIN_SIMILARITY = 0.65
+"""Names that are less similar (`difflib`'s ratio) are not suggested."""
+MAX_SUGGESTIONS = 8
 
 
 def nearest_preset(name: str) -> str:
@@ -101,8 +107,8 @@ def nearest_preset(name: str) -> str:
     >>> nearest_preset("mistralai/Mixtral-8x7B-v0.2"), nearest_preset("zzz")
     ('mixtral-8x7b', '')
     """
-    found = difflib.get_close_matches(plain(name)[:100], list(_index()), n=1, cutoff=ALIKE)
-    return _index()[found[0]][1] if found else ""
+    matches = difflib.get_close_matches(plain(name)[:100], list(_index()), n=1, cutoff=MIN_SIMILARITY)
+    return _index()[matches[0]][1] if matches else ""
 
 
 OTHERWISE = {
@@ -113,24 +119,30 @@ OTHERWISE = {
     r"^[\d.]+[bm]$": "Of a model of which only the size is known, `dscale estimate --params {name}` tells what 6ND "
     "does, and a preset of about that size how it splits and serves: {alike}.",
 }
-"""What names of no preset are planned as, by what is in them."""
+"""What to plan instead of a model that has no preset, by a pattern in its name."""
 
 
+MAX_SIZE_DIFFERENCE = 0.2
 LATER = ("qwen3", "qwen2", "llama", "mistral")
 """Families that are named for a size, the latest first."""
 
 
 def _alike(size: str) -> list[str]:
-    """Presets with about so many parameters, one of each family that is named for it; none for what is no size.
+    """Presets with about so many parameters, one of each family of `LATER`; none for a text that is no size.
 
     >>> _alike("8b"), _alike("7b")
     (['qwen3-8b', 'qwen2.5-7b', 'llama3-8b', 'mistral-7b-v0.3'], ['qwen3-8b', 'qwen2.5-7b', 'llama1-7b', 'mistral-7b'])
     """
-    wanted = float(size[:-1] or 0) * (1e9 if size[-1:].lower() == "b" else 1e6) if size[:1].isdigit() else 0.0
-    near = [(abs(count / wanted - 1), kind, name) for name, kind, count in preset_lines() if wanted and count]
-    near = [one for one in near if one[0] < 0.2]
-    found = [min((one for one in near if one[1] == kind), default=None) for kind in LATER]
-    return [one[2] for one in found if one is not None]
+    scale = 1e9 if size[-1:].lower() == "b" else 1e6
+    wanted = float(size[:-1] or 0) * scale if size[:1].isdigit() else 0.0
+    if not wanted:
+        return []
+    nearest: dict[str, tuple[float, str]] = {}  # by family: how far its nearest size is, and the preset
+    for name, family, count in preset_lines():
+        difference = abs(count / wanted - 1) if count else math.inf
+        if difference < MAX_SIZE_DIFFERENCE:
+            nearest[family] = min((difference, name), nearest.get(family, (math.inf, "")))
+    return [nearest[family][1] for family in LATER if family in nearest]
 
 
 def no_model(name: str, hint: str) -> InputError:
@@ -139,19 +151,19 @@ def no_model(name: str, hint: str) -> InputError:
         return InputError(f"There is no file or folder {shorten(name)}.")
     guess = instead(name)
     guess = f"; {guess}" if guess.startswith("did you") else f". {guess}".rstrip()
-    matches = difflib.get_close_matches(plain(name)[:100], list(_index()), 16, ALIKE)  # nearest first
-    alike = list(dict.fromkeys(_index()[match][1] for match in matches))[:MOST_SIMILAR]
-    similar = f" Similar: {', '.join(sorted(alike))}." if alike else ""
-    every = f"`dscale models` lists all {len(model_names())}."
-    return InputError(f"There is no model {shorten(name)}{guess or '.'}{similar} {every} {hint}".rstrip())
+    matches = difflib.get_close_matches(plain(name)[:100], list(_index()), 16, MIN_SIMILARITY)  # nearest first
+    suggestions = list(dict.fromkeys(_index()[match][1] for match in matches))[:MAX_SUGGESTIONS]
+    similar = f" Similar: {', '.join(sorted(suggestions))}." if suggestions else ""
+    listing = f"`dscale models` lists all {len(model_names())}."
+    return InputError(f"There is no model {shorten(name)}{guess or '.'}{similar} {listing} {hint}".rstrip())
 
 
 def instead(name: str) -> str:
-    """What a model of no preset is planned as, or the preset that was meant; empty where none is near."""
-    for pattern, words in OTHERWISE.items():
+    """What to plan instead of a model that has no preset, or the preset that was meant; empty where none is near."""
+    for pattern, advice in OTHERWISE.items():
         if re.search(pattern, name.lower()):
             base = nearest_preset(re.sub(pattern, "", name.lower())) or "MODEL"
-            return words.format(base=base, name=name, alike=", ".join(_alike(name)))
+            return advice.format(base=base, name=name, alike=", ".join(_alike(name)))
     close = nearest_preset(name)
     return f"did you mean {close!r}?" if close else ""
 
@@ -162,16 +174,20 @@ def _file(stem: str) -> dict[str, dict[str, Any]]:
 
 
 def preset(name: str) -> dict[str, Any]:
-    """A preset's table, with its base's fields under its own."""
+    """A preset's table, merged over that of its base."""
     if not is_preset(name):
         raise no_model(name, "A config.json, a folder, a .gguf, a .toml or org/name of the Hub works too.")
-    stem, found = _index()[plain(name)]
-    table = _file(stem)[found]
+    stem, preset_name = _index()[plain(name)]
+    table = {"name": preset_name} | _file(stem)[preset_name]
     if "base" in table:
-        table = _merged({k: v for k, v in preset(table["base"]).items() if k not in ("aliases", "name")}, table)
-    rows = beside(__file__, "published.toml")["names"] if plain(name, "") != plain(name) else []
-    stored = next((row["config"] for row in rows if re.search(row["name"], name.strip())), None)
-    return {"name": found} | table | ({} if stored is None else {"name": name.strip(), "quantization_config": stored})
+        base = {key: value for key, value in preset(table["base"]).items() if key not in ("aliases", "name")}
+        table = _merged(base, table)
+    if plain(name, "") != plain(name):
+        # the name says how the weights are stored (llama3-70b-fp8), as publishers of such checkpoints do it
+        for row in beside(__file__, "published.toml")["names"]:
+            if re.search(row["name"], name.strip()):
+                return table | {"name": name.strip(), "quantization_config": row["config"]}
+    return table
 
 
 def published_fp8(name: str) -> str:
@@ -180,17 +196,20 @@ def published_fp8(name: str) -> str:
     >>> published_fp8("qwen3-32b")[:18], published_fp8("gemma3-27b")
     ('Qwen publishes it ', '')
     """
-    return next((who for key, who in beside(__file__, "published.toml")["fp8"].items() if re.search(key, name)), "")
+    publishers = beside(__file__, "published.toml")["fp8"]
+    return next((publisher for pattern, publisher in publishers.items() if re.search(pattern, name)), "")
 
 
 def preset_model(name: str, assume: Assumed | None = None, family: str = "") -> "Transformer":
     """The model that a preset describes."""
-    return _from_table(preset(name), assume, family) if assume or family else _published(name)
+    if assume or family:
+        return _from_table(preset(name), assume, family)
+    return _published(name)
 
 
 @lru_cache(maxsize=32)
 def _published(name: str) -> "Transformer":
-    """A preset as it is: its file does not change while the program runs, and its program is written once."""
+    """An unchanged preset, built once: its file does not change while the program runs."""
     return _from_table(preset(name), None, "")
 
 
@@ -212,7 +231,7 @@ def _from_table(table: Mapping[str, Any], assume: Assumed | None, family: str) -
 
 
 def toml_fields(path: Path) -> dict[str, Any]:
-    """The table of a user's own model, its base's fields under its own."""
+    """The table of a user's model, merged over that of its base."""
     table = {"name": path.stem} | read_table(path, "Model file")
     checked_name(table["name"], str(path))
     if "base" not in table:
@@ -224,7 +243,7 @@ def toml_fields(path: Path) -> dict[str, Any]:
 
 
 def toml_model(path: Path, assume: Assumed | None = None, family: str = "") -> "Transformer":
-    """A user's own model: fields of a `config.json`, the book's letters, or a base with some of either changed."""
+    """A user's model: fields of a `config.json`, the book's letters, or a base with some of either changed."""
     table = toml_fields(path)
     if "model_type" in table or family:
         return _from_table(table, assume, family)
@@ -234,9 +253,12 @@ def toml_model(path: Path, assume: Assumed | None = None, family: str = "") -> "
 
 
 def _spelt(table: Mapping[str, Any], below: Mapping[str, Any]) -> dict[str, Any]:
-    """The book's names turned into those that the base uses."""
-    names = {
-        word: next((n for n in spelt if n in below), spelt[0])
-        for word, spelt in beside(__file__, "letters.toml").items()
-    }
-    return {key if key in below else names.get(key, key): value for key, value in table.items()}
+    """The table with the book's names replaced by those that the base uses."""
+    letters = beside(__file__, "letters.toml")
+    fields: dict[str, Any] = {}
+    for key, value in table.items():
+        if key not in below and key in letters:
+            names = letters[key]
+            key = next((name for name in names if name in below), names[0])
+        fields[key] = value
+    return fields

@@ -1,12 +1,11 @@
-"""A reading of a program: its parameters, by part.
+"""Parameters and cache bytes of a program.
 
-Every weight once per repeat of its section; a weight that belongs to the whole program (a tied embedding) only once. A
-dim written `e:x` holds `e` experts of which a token uses `x`.
+A weight counts once per repeat of its section; one that belongs to the whole program (a tied embedding) only once. A
+dim written `e:x` has `e` experts of which a token uses `x`.
 
-A reading of a program: what decoding must remember, in bytes.
-
-`cache(...)` lines name it. Arrays with the dim `s` grow with every token and those with `m` with every few; the rest
-are a state of fixed size. A sliding window or chunk caps the tokens ideally kept.
+The KV cache and other states are named by `cache(...)` ops. Arrays with the dim `s` grow with every token and those
+with `m` with every few; the others are states of fixed size. A sliding window or chunk caps the tokens that must be
+cached.
 """
 
 from collections.abc import Iterable
@@ -18,10 +17,9 @@ from dragonscale.physics.numbers import Number, ceil_to, minimum, product
 
 
 def weight_size(section: Section, weight: Array, active: bool = False) -> int:
-    """Elements of a weight; of those a token uses if `active`."""
-    return product(
-        dim_size(section.dims, dim.select if dim.select and active else dim.name, weight) for dim in weight.dims
-    )
+    """Elements of a weight; with `active` those that one token uses."""
+    names = [(active and dim.select) or dim.name for dim in weight.dims]
+    return product(dim_size(section.dims, name, weight) for name in names)
 
 
 def parameters(sections: Iterable[Section], active: bool = False) -> dict[str, int]:
@@ -31,49 +29,48 @@ def parameters(sections: Iterable[Section], active: bool = False) -> dict[str, i
     book's counts without embeddings are this without the parts `embed` and `head`.
     """
     by_part: dict[str, int] = {}
-    seen: set[str] = set()
+    counted: set[str] = set()
     for section in sections:
         for op in section.ops:
             if active and op.function == "lookup":
                 continue
             for weight in op.weights:
-                whole = weight.name in section.shared
-                key = weight.name if whole else f"{section.name}.{weight.name}"
-                if key in seen:
+                is_shared = weight.name in section.shared
+                key = weight.name if is_shared else f"{section.name}.{weight.name}"
+                if key in counted:
                     continue
-                seen.add(key)
-                size = weight_size(section, weight, active) * (1 if whole else section.repeat)
-                by_part[op.part] = by_part.get(op.part, 0) + size
+                counted.add(key)
+                copies = 1 if is_shared else section.repeat
+                by_part[op.part] = by_part.get(op.part, 0) + weight_size(section, weight, active) * copies
     return by_part
 
 
 def cache_bytes(
     sections: Iterable[Section], tokens: Number, dtype: str = "bf16", page: int | None = None, hybrid: bool = True
 ) -> dict[str, Number]:
-    """Bytes that one sequence of `tokens` keeps while decoding, by section.
+    """Bytes of cache of one sequence of `tokens`, by section.
 
-    Ideally a window keeps only its last tokens; `hybrid=False` reserves the whole sequence in every layer, and `page`
-    rounds what is kept up to whole pages, as a paged engine does. Fixed states (linear attention) do not grow.
+    A window needs only its last tokens; `hybrid=False` reserves the whole sequence in every layer, and `page` rounds
+    the tokens up to whole pages, as a paged engine does. Fixed states (linear attention) do not grow.
     """
-    kept: dict[str, Number] = {}
+    by_section: dict[str, Number] = {}
     for section in sections:
-        caches = [op for op in section.ops if op.function == "cache"]
-        if not caches:
+        arrays = [array for op in section.ops if op.function == "cache" for array in op.inputs]
+        if not arrays:
             continue
-        cap = section.span if section.span is not None else section.chunk
-        held = minimum(tokens, cap) if cap is not None and hybrid else tokens
-        past = tokens / section.compress if section.compress is not None else tokens
-        held, past = (ceil_to(held, page), ceil_to(past, page)) if page else (held, past)
-        size = sum(
-            section.size(array, b=1, s=held, m=past) * dtype_bytes(array.dtype or dtype)
-            for op in caches
-            for array in op.inputs
-        )
-        kept[section.name] = size * section.repeat
-    return kept
+        window = section.chunk if section.span is None else section.span
+        cached = minimum(tokens, window) if window is not None and hybrid else tokens  # the dim s
+        compressed = tokens / section.compress if section.compress is not None else tokens  # the dim m
+        if page:
+            cached, compressed = ceil_to(cached, page), ceil_to(compressed, page)
+        size: Number = 0
+        for array in arrays:
+            size = size + section.size(array, b=1, s=cached, m=compressed) * dtype_bytes(array.dtype or dtype)
+        by_section[section.name] = size * section.repeat
+    return by_section
 
 
 def cache_growth(sections: Iterable[Section], dtype: str = "bf16") -> Number:
-    """Bytes that each token adds, before any window is full. Fixed states add nothing."""
-    every = tuple(sections)
-    return sum(cache_bytes(every, 1, dtype).values()) - sum(cache_bytes(every, 0, dtype).values())
+    """Bytes that each token adds to the cache, before any window is full. Fixed states add nothing."""
+    sections = tuple(sections)
+    return sum(cache_bytes(sections, 1, dtype).values()) - sum(cache_bytes(sections, 0, dtype).values())

@@ -100,10 +100,12 @@ class MlpAndMoe(BesideMoe):
     def ops(self) -> tuple[Op, ...]:
         """Both programs, from the normed input `X` and the stream `R` to their sum `M`."""
         dense, (router, *sparse) = self.mlp.ops(), self.moe.ops()
-        own = {array.name: f"W0{array.name[1:]}" for op in dense for array in op.weights if array.name[0] == "W"}
+        # the dense weights get names of their own: Wu is W0u beside the experts' Wu
+        dense_weights = {array.name for op in dense for array in op.weights if array.name[0] == "W"}
+        names = {name: f"W0{name[1:]}" for name in dense_weights}
         before, after = (parsed(written(name, {}.get)) for name in ("before_experts", "after_experts"))
         experts = (*renamed([router], {"X": "X3"}), *renamed(sparse, {"X": "X2"}))
-        return (*renamed(dense, own, {"f": "f0"}), *before, *experts, *after)
+        return (*renamed(dense, names, {"f": "f0"}), *before, *experts, *after)
 
 
 @dataclass(frozen=True)

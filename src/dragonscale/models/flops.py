@@ -1,9 +1,9 @@
-"""A reading of a program: its FLOPs, by part.
+"""FLOPs of a program, by part.
 
-A multiply-add is two. An einsum is twice the product of its indices; attention is 2·n·(h+g) for each pair of a query
-and a key it sees: with `causal` the keys before the query, without it all of them (many published figures count the
-full square). Backward is twice forward: one matmul for each operand's gradient. Elementwise work is left out, as
-everywhere in the literature; it is under 1% and bound by memory anyway.
+A multiply-add is two. An einsum has twice the product of its indices; attention has 2·n·(h+g) for each pair of a query
+and a key that it sees: with `causal` the keys before the query, without it all of them (many published figures count
+the full square). The backward pass has twice the FLOPs of the forward pass: one matmul for each operand's gradient.
+Elementwise work is left out, as everywhere in the literature; it is under 1% and bound by memory anyway.
 """
 
 from collections.abc import Iterable
@@ -16,8 +16,8 @@ from dragonscale.physics.numbers import Number, floor, maximum, minimum, product
 
 @dataclass(frozen=True)
 class Workload:
-    """How much is computed: `batch` sequences of `queries` new tokens against `keys` (the new ones included). Whole
-    sequences may be packed with `documents` of so many tokens on average, none of which sees another."""
+    """The amount of work: `batch` sequences of `queries` new tokens against `keys` (the new ones included). Sequences
+    may be packed with `documents` of so many tokens on average, which do not attend to each other."""
 
     batch: Number
     queries: Number
@@ -26,8 +26,7 @@ class Workload:
     documents: Number | None = None
 
     def one_document(self) -> "tuple[Workload, Number]":
-        """The work of one document, and how many there are in a sequence; a whole sequence is one
-        where none are named."""
+        """The work of one document, and the number of documents in a sequence; without packing a sequence is one."""
         if self.documents is None:
             return self, 1
         length = minimum(self.documents, self.keys)
@@ -35,7 +34,7 @@ class Workload:
 
 
 def key_pairs(section: Section, work: Workload, dim: str = "s") -> Number:
-    """How many pairs of a query and a key one sequence's attention computes, over keys of the dim `s` or `m`.
+    """The pairs of a query and a key that one sequence's attention computes, over keys of the dim `s` or `m`.
 
     The `queries` new tokens come last in a sequence of `keys`, and the one at position p sees the p keys before it (the
     diagonal is left out, as the book does), up to the section's window, chunk or choice.
@@ -47,14 +46,19 @@ def key_pairs(section: Section, work: Workload, dim: str = "s") -> Number:
     25000.0
     """
     if work.documents is not None:
-        one, many = work.one_document()
-        return key_pairs(section, one, dim) * many
-    ratio = section.compress if dim == "m" and section.compress is not None else 1
-    caps = [section.top * ratio] if section.top is not None and (dim == "m" or not section.compress) else []
-    caps += [section.span] if section.span is not None and dim == "s" else []
+        document, documents = work.one_document()
+        return key_pairs(section, document, dim) * documents
+    ratio = _tokens_per_key(section, dim)
+    # tokens that a query sees at most: by its choice of keys, and by the window
+    caps: list[Number] = []
+    if section.top is not None and (dim == "m" or not section.compress):
+        caps.append(section.top * ratio)
+    if section.span is not None and dim == "s":
+        caps.append(section.span)
     if not work.causal:
-        reach = [section.chunk] if section.chunk is not None and dim == "s" else []
-        return work.queries * minimum(work.keys, *caps, *reach) / ratio
+        if section.chunk is not None and dim == "s":
+            caps.append(section.chunk)
+        return work.queries * minimum(work.keys, *caps) / ratio
     if section.chunk is not None and dim == "s":
         return _within_chunks(work.keys, section.chunk) - _within_chunks(work.keys - work.queries, section.chunk)
     if not caps:
@@ -64,14 +68,22 @@ def key_pairs(section: Section, work: Workload, dim: str = "s") -> Number:
 
 
 def score_pairs(section: Section, work: Workload, dim: str = "s") -> Number:
-    """How many pairs an indexer scores to make its choice: every key there is."""
+    """The pairs that an indexer scores to choose keys: every query with every key that it may see."""
     if work.documents is not None:
-        one, many = work.one_document()
-        return score_pairs(section, one, dim) * many
-    ratio = section.compress if dim == "m" and section.compress is not None else 1
-    start = work.keys - work.queries
-    every = (work.keys * work.keys - start * start) / 2 if work.causal else work.queries * work.keys
-    return every / ratio
+        document, documents = work.one_document()
+        return score_pairs(section, document, dim) * documents
+    pairs = work.queries * work.keys
+    if work.causal:
+        start = work.keys - work.queries
+        pairs = (work.keys * work.keys - start * start) / 2
+    return pairs / _tokens_per_key(section, dim)
+
+
+def _tokens_per_key(section: Section, dim: str) -> Number:
+    """Tokens that one key stands for: several where the cache is compressed along the sequence (the dim m)."""
+    if dim == "m" and section.compress is not None:
+        return section.compress
+    return 1
 
 
 def keys_seen(section: Section, work: Workload, dim: str = "s") -> Number:
@@ -100,7 +112,7 @@ def _per_token(section: Section, array: Array) -> Number:
 
 
 def op_flops(section: Section, op: Op, work: Workload) -> Number:
-    """Forward FLOPs of one line, once."""
+    """Forward FLOPs of one op, for one repeat of its section."""
     tokens = work.batch * work.queries
     if op.function == "einsum":
         return op.einsum.flops(section.dims | {"b": work.batch, "t": work.queries, "s": work.keys})
@@ -112,15 +124,17 @@ def op_flops(section: Section, op: Op, work: Workload) -> Number:
     if op.function == "score":
         dim = "m" if "m" in op.inputs[1].names else "s"
         return 2 * work.batch * score_pairs(section, work, dim) * _per_token(section, op.inputs[0])
-    if op.function in ("scan", "delta"):  # a write and a read of the state; the delta rule reads it twice
-        return (4 if op.function == "scan" else 6) * tokens * _per_token(section, op.inputs[-1])
+    if op.function == "scan":  # a write and a read of the state
+        return 4 * tokens * _per_token(section, op.inputs[-1])
+    if op.function == "delta":  # the delta rule reads it twice
+        return 6 * tokens * _per_token(section, op.inputs[-1])
     if op.function == "conv":
         return 2 * tokens * _per_token(section, op.weights[0])
     return 0
 
 
 def forward_flops(sections: Iterable[Section], work: Workload) -> dict[str, Number]:
-    """Forward FLOPs by part; what mixes tokens (attention's dot products, scans) stands apart as `scores`."""
+    """Forward FLOPs by part; those of ops that mix tokens (attention's dot products, scans) are the part `scores`."""
     by_part: dict[str, Number] = {}
     for section in sections:
         for op in section.ops:
@@ -134,7 +148,7 @@ def forward_flops(sections: Iterable[Section], work: Workload) -> dict[str, Numb
 def training_flops(sections: Iterable[Section], work: Workload) -> dict[str, Number]:
     """Forward and backward: three times forward, since each matmul has two gradients of the same size; twice where its
     weight is frozen."""
-    every = tuple(sections)
-    frozen = [replace(one, ops=tuple(op for op in one.ops if op.frozen)) for one in every]
-    twice = forward_flops(frozen, work)
-    return {part: 3 * flops - twice.get(part, 0) for part, flops in forward_flops(every, work).items()}
+    sections = tuple(sections)
+    frozen = [replace(section, ops=tuple(op for op in section.ops if op.frozen)) for section in sections]
+    saved = forward_flops(frozen, work)  # gradients of frozen weights, which nobody computes
+    return {part: 3 * flops - saved.get(part, 0) for part, flops in forward_flops(sections, work).items()}

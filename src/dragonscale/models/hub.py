@@ -62,10 +62,10 @@ def cached(name: HubName) -> Path | None:
         reference = folder / "refs" / (name.revision or "main")
         commit = reference.read_text(encoding="utf-8").strip() if reference.is_file() else name.revision
         if commit:
-            found = [folder / "snapshots" / commit]
+            folders = [folder / "snapshots" / commit]
         else:  # fetched by a commit's number: the newest
-            found = sorted((folder / "snapshots").glob("*"), key=lambda path: path.stat().st_mtime, reverse=True)
-        return next((path for path in found if (path / "config.json").is_file() or any(path.glob("*.gguf"))), None)
+            folders = sorted((folder / "snapshots").glob("*"), key=lambda path: path.stat().st_mtime, reverse=True)
+        return next((path for path in folders if (path / "config.json").is_file() or any(path.glob("*.gguf"))), None)
     except (OSError, ValueError):
         return None
 
@@ -102,7 +102,7 @@ def fetch_config(name: HubName) -> Path:
 
 def fetch_dataset(name: HubName, endings: tuple[str, ...]) -> Path:
     """The folder of a dataset's files with some endings, from the cache or fetched into it."""
-    said = f"{shorten(name.repo, 120)} is no file here"
+    message = f"{shorten(name.repo, 120)} is no file here"
     wanted = {"allow_patterns": [f"*{ending}" for ending in endings], "revision": name.revision or None}
     try:
         from huggingface_hub import snapshot_download  # pyright: ignore[reportMissingImports]
@@ -110,10 +110,10 @@ def fetch_dataset(name: HubName, endings: tuple[str, ...]) -> Path:
         return Path(snapshot_download(name.repo, repo_type="dataset", local_files_only=not reachable(), **wanted))
     except ImportError:
         more = f"if it is a dataset of the Hugging Face Hub, that takes huggingface_hub: {install_hint('hub')}"
-        raise InputError(f"{said}; {more}") from None
+        raise InputError(f"{message}; {more}") from None
     except Exception as error:  # as above
         more = f"as a dataset it cannot be read from the Hugging Face Hub: {_reason(error)}"
-        raise InputError(f"{said}, and {more}.") from None
+        raise InputError(f"{message}, and {more}.") from None
 
 
 def reachable() -> bool:
@@ -143,5 +143,5 @@ def _reason(error: Exception) -> str:
         "EntryNotFoundError": "it has no config.json",
         "HFValidationError": "that is no name of a repository",
     }
-    found = next((reason for kind, reason in reasons.items() if kind in kinds), "")
-    return found or f"the Hub cannot be reached ({type(error).__name__})"
+    match = next((reason for kind, reason in reasons.items() if kind in kinds), "")
+    return match or f"the Hub cannot be reached ({type(error).__name__})"

@@ -59,14 +59,21 @@ class Layer:
         for part, output, name in ((self.mixer, "A", "mixer"), (self.ffn, "M", "ffn")):
             if part is None:
                 continue
-            ops += parsed(written("hyper", {"name": name}.get) if self.streams > 1 else [])
-            ops += parsed([self._norm("X", source, name)] if before else [])
-            ops += part.ops() if self.norms != "post" else renamed(part.ops(), {"X": "R"})
-            ops += parsed([self._norm(output, output, f"{name}_after")] if after else [])
-            ops += parsed([self._return(output)] if not self.parallel else [])
+            if self.streams > 1:  # hyper-connections mix the residual streams into one
+                ops += parsed(written("hyper", {"name": name}.get))
+            if before:
+                ops += parsed([self._norm("X", source, name)])
+            # without a norm before it, a part reads the residual stream itself
+            ops += renamed(part.ops(), {"X": "R"}) if self.norms == "post" else part.ops()
+            if after:
+                ops += parsed([self._norm(output, output, f"{name}_after")])
+            if not self.parallel:
+                ops += parsed([self._return(output)])
         if self.parallel:
             ops += parsed(["residual: R[b,t,d] = add(R[b,t,d], A[b,t,d], M[b,t,d])"])
-        return (*ops, *(self.extra.ops() if self.extra else ()))
+        if self.extra:
+            ops += self.extra.ops()
+        return tuple(ops)
 
     def _norm(self, output: str, source: str, name: str) -> str:
         bias = f", w_{name}_bias[d]" if self.norm_bias else ""

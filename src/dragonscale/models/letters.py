@@ -60,10 +60,10 @@ def simple(
 
 
 _MAY_BE_ZERO = ("n_experts", "shared_d_ff", "dense_layers", "positions")
-_PARAMETERS = {name: one for name, one in inspect.signature(simple).parameters.items() if name != "name"}
-FIELDS = {name: bool if isinstance(one.default, bool) else int for name, one in _PARAMETERS.items()}
+_PARAMETERS = {name: parameter for name, parameter in inspect.signature(simple).parameters.items() if name != "name"}
+FIELDS = {name: bool if isinstance(parameter.default, bool) else int for name, parameter in _PARAMETERS.items()}
 """The fields of a plain model in a file are the arguments of `simple`."""
-_NEEDED = [name for name, one in _PARAMETERS.items() if one.default is inspect.Parameter.empty]
+_NEEDED = [name for name, parameter in _PARAMETERS.items() if parameter.default is inspect.Parameter.empty]
 
 
 def simple_from(table: Mapping[str, Any], where: str) -> Transformer:
@@ -78,10 +78,10 @@ def simple_from(table: Mapping[str, Any], where: str) -> Transformer:
                 f"{', '.join(FIELDS)}; or give model_type or base."
             )
         least = 0 if key in _MAY_BE_ZERO else 1
-        most = 10_000 if key in ("n_layers", "dense_layers") else 2**40
+        highest = 10_000 if key in ("n_layers", "dense_layers") else 2**40
         kind = FIELDS[key]
-        if type(value) is not kind or (kind is int and not least <= value <= most):
-            wanted = "true or false" if kind is bool else f"a whole number from {least} to {most:,}"
+        if type(value) is not kind or (kind is int and not least <= value <= highest):
+            wanted = "true or false" if kind is bool else f"a whole number from {least} to {highest:,}"
             raise InputError(f"{shorten(where)} has {key} = {shorten(value)}, which is not {wanted}.")
     lacking = [key for key in _NEEDED if key not in fields]
     if lacking:

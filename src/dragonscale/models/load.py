@@ -1,13 +1,13 @@
-"""Models from where people have them: one function for everything that can be called a model.
+"""Models by name, path or object: one function for everything that can be called a model.
 
 - a preset: `llama3-70b`
 - `org/name` of the Hugging Face Hub, or its address: the local cache, the preset of that name, or
   its `config.json` fetched
 - a folder or a file: `config.json`, a user's TOML, `.gguf`, `.safetensors` (its folder's config.json
   says what it is; formats and bytes are those of the files)
-- a `Transformer`, as it is
+- a `Transformer`, unchanged
 
-Behind a question mark stand fields to assume and the family to read it as (`assumed.py`).
+After a question mark come fields to assume and the family to read it as (`assumed.py`).
 
 >>> load_model("meta-llama/Meta-Llama-3-70B-Instruct").notes
 ("'meta-llama/Meta-Llama-3-70B-Instruct' is read as the preset llama3-70b.",)
@@ -30,8 +30,8 @@ from dragonscale.pasted import may_name_files
 if TYPE_CHECKING:
     from dragonscale.models.transformer import Transformer
 
-LONGEST = 4000
-"""Bytes of the longest path that systems take; a longer text is a name."""
+MAX_PATH = 4000
+"""Bytes of the longest path that operating systems accept; a longer text is a name."""
 
 
 def load_model(
@@ -40,18 +40,24 @@ def load_model(
     """The model that a name, a path or an object stands for. See the module's examples."""
     if not isinstance(model, str | Path):
         return _as_it_is(model, assume, family)
-    asked = _asked(model)
-    asked = Asked(asked.text, asked.assume | dict(assume or {}), family or asked.family)
-    if not asked.text.strip():
+    request = _asked(model)
+    request = Asked(request.text, request.assume | dict(assume or {}), family or request.family)
+    if not request.text.strip():
         raise InputError("The model's name is empty; write a preset such as 'llama3-70b' or a path.")
-    return _from_path(asked) or _from_hub(asked) or _named(preset_model(asked.text, asked.assume, asked.family), asked)
+    return (
+        _from_path(request)
+        or _from_hub(request)
+        or _named(preset_model(request.text, request.assume, request.family), request)
+    )
 
 
 def model_fields(model: str | Path) -> Mapping[str, Any]:
-    """The fields of the config behind a name or a path, as assumed: what arithmetic needs beyond the counts."""
-    asked = _asked(model)
-    fields = assumed_fields(_fields(asked.text), asked.assume)
-    return {**fields, "model_type": asked.family} if asked.family else fields
+    """The fields of the config of a name or a path, with those that are assumed."""
+    request = _asked(model)
+    fields = assumed_fields(_fields(request.text), request.assume)
+    if request.family:
+        return {**fields, "model_type": request.family}
+    return fields
 
 
 def _fields(text: str) -> dict[str, Any]:
@@ -65,15 +71,21 @@ def _fields(text: str) -> dict[str, Any]:
     if ending == ".gguf":
         return gguf_fields(path)
     if _exists(text) and not path.is_dir() and ending in (".safetensors", ".json"):
-        beside = ending == ".safetensors" or text.endswith(".safetensors.index.json")
-        return read_config(path.parent if beside else path)
-    if _exists(text) and (path.is_dir() or not is_preset(text)):
-        return folder_fields(path) if path.is_dir() else read_config(path)
+        is_checkpoint = ending == ".safetensors" or text.endswith(".safetensors.index.json")
+        return read_config(path.parent if is_checkpoint else path)
+    if _exists(text) and path.is_dir():
+        return folder_fields(path)
+    if _exists(text) and not is_preset(text):
+        return read_config(path)
     name = hub.hub_name(text)
-    folder = hub.cached(name) if name is not None else None
+    if name is None:
+        return preset(text)
+    folder = hub.cached(name)
     if folder is not None:
         return folder_fields(folder)
-    return preset(text) if name is None or is_preset(name.repo) else read_config(hub.fetch_config(name))
+    if is_preset(name.repo):
+        return preset(text)
+    return read_config(hub.fetch_config(name))
 
 
 def _as_it_is(model: Any, assume: Mapping[str, Any] | None, family: str) -> "Transformer":
@@ -87,35 +99,38 @@ def _as_it_is(model: Any, assume: Mapping[str, Any] | None, family: str) -> "Tra
 
 
 def _asked(model: str | Path) -> Asked:
-    """A file may have a question mark in its own name."""
-    return Asked(str(model)) if _exists(str(model)) else read_asked(str(model))
+    """The name or path, and what is assumed after a question mark; a file's name may have a question mark in it."""
+    text = str(model)
+    if _exists(text):
+        return Asked(text)
+    return read_asked(text)
 
 
 def _exists(text: str) -> bool:
     try:
-        return may_name_files() and len(text) < LONGEST and Path(text).exists()
+        return may_name_files() and len(text) < MAX_PATH and Path(text).exists()
     except (OSError, ValueError):
         return False
 
 
-def _from_path(asked: Asked) -> "Transformer | None":
+def _from_path(request: Asked) -> "Transformer | None":
     """A file or a folder, or None where the text is a name."""
-    if len(asked.text) >= LONGEST or "\0" in asked.text:
+    if len(request.text) >= MAX_PATH or "\0" in request.text:
         return None
-    path = Path(asked.text)
+    path = Path(request.text)
     ending = path.suffix.lower()
     if not may_name_files():
         if ending in (".toml", ".json", ".gguf", ".safetensors") or path.is_absolute() or ".." in path.parts:
             raise InputError(
-                f"The model {shorten(asked.text)} looks like a file; name a preset, or org/name of the Hub."
+                f"The model {shorten(request.text)} looks like a file; name a preset, or org/name of the Hub."
             )
         return None
     if ending == ".toml":
-        return toml_model(path, asked.assume, asked.family)
-    if ending in (".gguf", ".safetensors") or asked.text.endswith(".safetensors.index.json"):
+        return toml_model(path, request.assume, request.family)
+    if ending in (".gguf", ".safetensors") or request.text.endswith(".safetensors.index.json"):
         from dragonscale.models.checkpoints.load import load_checkpoint
 
-        return load_checkpoint(path, asked.assume, asked.family)
+        return load_checkpoint(path, request.assume, request.family)
     try:
         folder, file = path.is_dir(), path.exists()
     except OSError:
@@ -123,52 +138,55 @@ def _from_path(asked: Asked) -> "Transformer | None":
     if folder:
         from dragonscale.models.checkpoints.load import load_folder
 
-        return load_folder(path, asked.assume, asked.family)
-    if ending == ".json" or (file and not is_preset(asked.text)):
+        return load_folder(path, request.assume, request.family)
+    if ending == ".json" or (file and not is_preset(request.text)):
         from dragonscale.models.huggingface import load_config
 
-        return load_config(path, "", asked.assume, asked.family)
+        return load_config(path, "", request.assume, request.family)
     return None
 
 
-def _from_hub(asked: Asked) -> "Transformer | None":
-    """A repository of the Hub: what the cache has, then a preset's name, then its config from the Hub."""
-    name = hub.hub_name(asked.text)
+def _from_hub(request: Asked) -> "Transformer | None":
+    """A repository of the Hub: from the local cache, else the preset of its name, else its config from the Hub; None
+    where the text is no such name."""
+    name = hub.hub_name(request.text)
     if name is None:
         return None
     folder = hub.cached(name)
     if folder is not None:
         from dragonscale.models.checkpoints.load import load_folder
 
-        return load_folder(folder, asked.assume, asked.family, name.repo)
+        return load_folder(folder, request.assume, request.family, name.repo)
     if is_preset(name.repo):
-        model = preset_model(name.repo, asked.assume, asked.family)
-        said = f"{shorten(name.repo)} is read as the preset {model.name}{_other_format(name.repo, model)}."
+        model = preset_model(name.repo, request.assume, request.family)
+        note = f"{shorten(name.repo)} is read as the preset {model.name}{_other_format(name.repo, model)}."
         if model.name == name.repo:
-            kinds = " and ".join(sorted({*model.weight_dtypes.values()}))
-            said = (
-                f"{shorten(name.repo)} is read as a preset with weights in {kinds}, as such checkpoints are published."
+            dtypes = " and ".join(sorted({*model.weight_dtypes.values()}))
+            note = (
+                f"{shorten(name.repo)} is read as a preset with weights in {dtypes}, as such checkpoints are published."
             )
-        return _named(replace(model, notes=(said, *model.notes)), asked)
+        return _named(replace(model, notes=(note, *model.notes)), request)
     from dragonscale.models.huggingface import load_config
 
-    return load_config(hub.fetch_config(name), name.repo, asked.assume, asked.family)
+    return load_config(hub.fetch_config(name), name.repo, request.assume, request.family)
 
 
 def _other_format(repo: str, model: "Transformer") -> str:
-    """What is said where a name promises a format that the preset has not."""
-    found = re.search(r"fp8|nvfp4|mxfp4|fp4|awq|gptq|int4|int8|w4a16|w8a8", repo.lower())
-    if found is None or found[0] in (model.dtype, *model.weight_dtypes.values()):
+    """A note where a repository's name promises another format than the preset's; empty otherwise."""
+    format_ = re.search(r"fp8|nvfp4|mxfp4|fp4|awq|gptq|int4|int8|w4a16|w8a8", repo.lower())
+    if format_ is None or format_[0] in (model.dtype, *model.weight_dtypes.values()):
         return ""
-    return (
-        f", whose weights are in {model.dtype} and not in the {found[0]} that the name says: its config.json would tell"
-    )
+    named = f"the {format_[0]} that the name says"
+    return f", whose weights are in {model.dtype} and not in {named}: its config.json would tell"
 
 
-def _named(model: "Transformer", asked: Asked) -> "Transformer":
-    """A preset with fields changed is not the preset, and says so in its name."""
-    changes = [f"{key}={value}" for key, value in asked.assume.items()]
-    changes += [f"as={asked.family}"] if asked.family else []
+def _named(model: "Transformer", request: Asked) -> "Transformer":
+    """The model with the fields that were changed in its name: it is not the preset any more."""
+    changes = [f"{key}={value}" for key, value in request.assume.items()]
+    if request.family:
+        changes.append(f"as={request.family}")
+    if not changes:
+        return model
     from dragonscale.models.names import safe_name
 
-    return replace(model, name=safe_name(f"{model.name}?{'&'.join(changes)}")) if changes else model
+    return replace(model, name=safe_name(f"{model.name}?{'&'.join(changes)}"))

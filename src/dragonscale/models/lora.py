@@ -41,24 +41,26 @@ class Adapters:
     scalar: bool = False
 
     def takes(self, op: Op) -> bool:
-        """Whether a line gets adapters."""
-        one = op.function == "einsum" and len(op.inputs) == len(op.weights) == 1 and op.part not in LEFT_OUT
-        return one and (not self.weights or op.weights[0].name.partition("_shared")[0] in self.weights)
+        """Whether an op gets adapters."""
+        is_matmul = op.function == "einsum" and len(op.inputs) == len(op.weights) == 1
+        if not is_matmul or op.part in LEFT_OUT:
+            return False
+        return not self.weights or op.weights[0].name.partition("_shared")[0] in self.weights
 
 
-def target_weights(words: Iterable[str]) -> frozenset[str]:
+def target_weights(names: Iterable[str]) -> frozenset[str]:
     """The weights that target names stand for.
 
     >>> sorted(target_weights(["q_proj", "linear_fc2"]))
     ['Wd', 'Wiq', 'Wq', 'Wqa', 'Wqb', 'Wsd']
     """
-    found: set[str] = set()
-    for word in words:
+    weights: set[str] = set()
+    for word in names:
         for name in _NAMES["also"].get(word, [word]):
             if name not in _NAMES["targets"]:
                 raise unknown("LoRA target called", word, ["all", "attention", *_NAMES["targets"], *_NAMES["also"]])
-            found.update(_NAMES["targets"][name])
-    return frozenset(found)
+            weights.update(_NAMES["targets"][name])
+    return frozenset(weights)
 
 
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj", "kv_a_proj_with_mqa")
@@ -73,7 +75,10 @@ def adapted(program: Program, adapters: Adapters) -> Program:
     if not adapters.rank:
         return program
     ends = {program.sections[0].name, program.sections[-1].name}
-    sections = [_frozen(one) if one.name in ends else with_adapters(_frozen(one), adapters) for one in program.sections]
+    sections: list[Section] = []
+    for section in program.sections:
+        frozen = _frozen(section)  # embedding and head have no adapters
+        sections.append(frozen if section.name in ends else with_adapters(frozen, adapters))
     return replace(program, sections=tuple(sections), extras=())
 
 
@@ -91,8 +96,8 @@ def _beside(op: Op) -> Iterator[Op]:
     assert op.output is not None
     (source,), (weight,) = op.inputs, op.weights
     many, inputs, outputs = _dims(op, weight)
-    kept = tuple(dim for dim in op.output.dims if dim.name in source.names)
-    thin = Array(f"{op.output.name}_a", (*kept, RANK))
+    unchanged = tuple(dim for dim in op.output.dims if dim.name in source.names)
+    thin = Array(f"{op.output.name}_a", (*unchanged, RANK))
     wide = replace(op.output, name=f"{op.output.name}_b")
     down, up = Array(f"{weight.name}_a", (*many, *inputs, RANK)), Array(f"{weight.name}_b", (*many, RANK, *outputs))
     yield Op(PART, "einsum", (source,), (down,), thin)
@@ -126,11 +131,11 @@ def adapter_parameters(sections: Iterable[Section], rank: Number) -> dict[str, N
     """
     by_part: dict[str, Number] = {}
     for section in sections:
-        seen: set[str] = set()
+        counted: set[str] = set()
         for op, weight in adapted_lines(section):
-            if weight.name in seen:
+            if weight.name in counted:
                 continue
-            seen.add(weight.name)
+            counted.add(weight.name)
             many = 1 if weight.name in section.shared else section.repeat
             by_part[op.part] = by_part.get(op.part, 0) + rank * _sides(section, op, weight) * many
     return by_part

@@ -179,8 +179,8 @@ def renamed(ops: Iterable[Op], names: Mapping[str, str], dims: Mapping[str, str]
     """
 
     def array(old: Array) -> Array:
-        own = tuple(replace(dim, name=(dims or {}).get(dim.name, dim.name)) for dim in old.dims)
-        return replace(old, name=names.get(old.name, old.name), dims=own)
+        dims_ = tuple(replace(dim, name=(dims or {}).get(dim.name, dim.name)) for dim in old.dims)
+        return replace(old, name=names.get(old.name, old.name), dims=dims_)
 
     return tuple(
         replace(
@@ -209,7 +209,7 @@ def stretches(order: tuple[str, ...]) -> list[Stretch]:
     >>> [(s.pattern, s.times) for s in stretches(("a", "a", "a", "b", "c", "b", "c"))]
     [(('a',), 3), (('b', 'c'), 2)]
     """
-    found: list[Stretch] = []
+    runs: list[Stretch] = []
     used: dict[str, int] = {}
     at = 0
     while at < len(order):
@@ -221,12 +221,12 @@ def stretches(order: tuple[str, ...]) -> list[Stretch]:
             if repeats > 1 and size * repeats > best * times:
                 best, times = size, repeats
         pattern = order[at : at + best]
-        starts = tuple(used.get(name, 0) + pattern[:place].count(name) for place, name in enumerate(pattern))
-        found.append(Stretch(pattern, times, starts))
+        starts = tuple(used.get(name, 0) + pattern[:start].count(name) for start, name in enumerate(pattern))
+        runs.append(Stretch(pattern, times, starts))
         for name in pattern:
             used[name] = used.get(name, 0) + times
         at += best * times
-    return found
+    return runs
 
 
 @cache
@@ -236,4 +236,4 @@ def longest_run(order: tuple[str, ...]) -> tuple[int, Stretch]:
     >>> longest_run(("dense", "moe", "moe", "moe"))
     (1, Stretch(pattern=('moe',), times=3, starts=(0,)))
     """
-    return max(enumerate(stretches(order)), key=lambda one: one[1].times * len(one[1].pattern))
+    return max(enumerate(stretches(order)), key=lambda run: run[1].times * len(run[1].pattern))

@@ -40,19 +40,19 @@ _IN: dict[str, Callable[[Op], bool]] = {
 }
 MODULES = tuple(_IN)
 _DISCARDED = ("layernorm", "moe_act", "mla_up_proj")
-"""Modules whose outputs are discarded too, and made again when the gradient behind them is there."""
+"""Modules whose outputs are discarded too, and recomputed when the gradient of their readers is due."""
 
 
 @dataclass(frozen=True)
 class RecomputedModule:
-    """The lines of a module that run again, and whether what they hand on is discarded too."""
+    """The indices of a module's ops, which run again, and whether their outputs are discarded too."""
 
     lines: frozenset[int]
     discards: bool
 
-    def frees(self, maker: int, reader: int) -> bool:
-        """Whether what one line makes need not be kept for another that reads it."""
-        return maker in self.lines and (self.discards or reader in self.lines)
+    def frees(self, writer: int, reader: int) -> bool:
+        """Whether the output of one op need not be saved for another that reads it."""
+        return writer in self.lines and (self.discards or reader in self.lines)
 
 
 def is_modules(policy: str) -> bool:
@@ -94,31 +94,34 @@ def recomputed_modules(section: Section, policy: str) -> tuple[RecomputedModule,
 
 
 def module_lines(section: Section, policy: str) -> frozenset[int]:
-    """The places of the lines that are in some of the modules."""
-    return frozenset[int]().union(*(one.lines for one in recomputed_modules(section, policy)))
+    """The indices of the ops that are in any of the modules."""
+    return frozenset[int]().union(*(module.lines for module in recomputed_modules(section, policy)))
 
 
 def _fused_norms(section: Section) -> dict[int, set[int]]:
-    """The norms that are computed inside the matmuls that read them, with these: all of their readers, none of them to
-    latent vectors, whose projections have no norm inside."""
-    found: dict[int, set[int]] = {}
+    """The norms that are computed inside the matmuls that read them, with their readers: those that only matmuls read,
+    and no projection to latent vectors, which has no norm inside."""
+    fused: dict[int, set[int]] = {}
     for line, op in enumerate(section.ops):
-        readers = _readers(section, line) if op.part == "norm" else set()
-        matmuls = [section.ops[one] for one in readers if section.ops[one].function == "einsum"]
-        latent = any(one.output is not None and one.output.name in _LATENT for one in matmuls)
-        if readers and len(matmuls) == len(readers) and not latent:
-            found[line] = readers
-    return found
+        if op.part != "norm":
+            continue
+        readers = _readers(section, line)
+        matmuls = [section.ops[reader] for reader in readers if section.ops[reader].function == "einsum"]
+        is_latent = any(matmul.output is not None and matmul.output.name in _LATENT for matmul in matmuls)
+        if readers and len(matmuls) == len(readers) and not is_latent:
+            fused[line] = readers
+    return fused
 
 
 def _readers(section: Section, line: int) -> set[int]:
-    """The lines that read what a line makes, before something else has its name."""
-    made = section.ops[line].output
-    found: set[int] = set()
-    for later in range(line + 1, len(section.ops)):
-        op = section.ops[later]
-        if made is not None and any(array.name == made.name for array in op.inputs):
-            found.add(later)
-        if made is None or (op.output is not None and op.output.name == made.name):
+    """The ops that read the output of an op, before another op writes to its name."""
+    output = section.ops[line].output
+    readers: set[int] = set()
+    if output is None:
+        return readers
+    for later, op in enumerate(section.ops[line + 1 :], line + 1):
+        if any(array.name == output.name for array in op.inputs):
+            readers.add(later)
+        if op.output is not None and op.output.name == output.name:
             break
-    return found
+    return readers

@@ -54,8 +54,8 @@ def published_attention(weights: str, latent: bool) -> str:
     ... )
     ('wide', 'same', '')
     """
-    found = (row["attention"] for row in _rows("attention") if (row["weights"], row["latent"]) == (weights, latent))
-    return next(found, "")
+    match = (row["attention"] for row in _rows("attention") if (row["weights"], row["latent"]) == (weights, latent))
+    return next(match, "")
 
 
 def padded_hidden(name: str, weights: str) -> dict[int, int]:

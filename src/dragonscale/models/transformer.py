@@ -101,8 +101,8 @@ _SEEN |= {name: name for name in ("chunk", "shared", "soft_cap")}
 
 def layer_section(layer: Layer, d_model: int, name: str, repeat: int, more: dict[str, int] | None = None) -> Section:
     """A layer's lines with their sizes and how far its attention sees."""
-    seen = {field: getattr(layer.mixer, name) for field, name in _SEEN.items() if hasattr(layer.mixer, name)}
-    return Section(name, layer.ops(), {"d": d_model} | (more or {}) | layer.dims, repeat, **seen)
+    reach = {field: getattr(layer.mixer, name) for field, name in _SEEN.items() if hasattr(layer.mixer, name)}
+    return Section(name, layer.ops(), {"d": d_model} | (more or {}) | layer.dims, repeat, **reach)
 
 
 def _program(model: Transformer) -> Program:
@@ -185,3 +185,11 @@ def mtp_sections(
         *blocks,
         Section("mtp.exit", parsed(written("mtp_exit", there.get)), dims, modules),
     )
+
+
+def attention_heads(model: Transformer) -> tuple[int | None, int | None]:
+    """Query and KV heads of the layers that attend; None where they have no such count, as latent attention's KV."""
+    mixers = [layer.mixer for layer in model.layers if hasattr(layer.mixer, "n_heads")]
+    if not mixers:
+        return None, None
+    return getattr(mixers[0], "n_heads", None), getattr(mixers[0], "n_kv_heads", None)

@@ -1,7 +1,7 @@
-"""Costs that are no numbers. They are faults of the planner, and are told by the term that they come from.
+"""Checks that costs are finite. A cost that is not is a fault of the planner, reported with the term that it is from.
 
-A comparison with a NaN is false whichever way it is asked, so one of them in a ranking puts any plan first. Whatever
-ranks plans, or prints one, therefore checks its costs here.
+Every comparison with a NaN is false, so a single one in a ranking can put any plan first. Code that ranks plans, or
+prints one, therefore checks its costs here.
 """
 
 import math
@@ -16,8 +16,8 @@ from dragonscale.plan.ledger import QUANTITIES, HeldLine, Ledger, LedgerLine
 
 
 def check_terms(terms: Mapping[str, Any], rows: Any, of: str) -> None:
-    """Refuse costs, by term and each a number or an array over plans, that are not finite in some of the rows (a mask
-    over the plans, or True for all of them). `of` says what they are the costs of.
+    """Refuse costs, by term, that are not finite. Each is a number or an array of shape (plans,); `rows` is a mask of
+    that shape, or True for all of them. `of` is what the costs are of.
 
     >>> check_terms({"update": numpy.array([1.0, numpy.nan])}, numpy.array([True, False]), "a step")
     >>> check_terms({"update": numpy.array([1.0, numpy.nan])}, True, "a step")
@@ -25,30 +25,30 @@ def check_terms(terms: Mapping[str, Any], rows: Any, of: str) -> None:
     dragonscale.errors.NonFiniteCost: The planner failed: update of a step came out as nan, which is a fault of its own.
     """
     for term, value in terms.items():
-        broken = ~numpy.isfinite(value) & rows
-        if numpy.any(broken):
-            wrong = numpy.broadcast_to(value, numpy.shape(broken))[broken]
+        is_wrong = ~numpy.isfinite(value) & rows
+        if numpy.any(is_wrong):
+            wrong = numpy.broadcast_to(value, numpy.shape(is_wrong))[is_wrong]
             raise NonFiniteCost(term, float(numpy.ravel(wrong)[0]), of)
 
 
 def check_lines(lines: Iterable[LedgerLine], of: str) -> None:
-    """Refuse lines of a ledger, over one plan or many, with a quantity that is not finite; formulas are let through."""
+    """Refuse lines of a ledger, over one plan or many, with a quantity that is not finite; formulas are not checked."""
     for line in lines:
         for name in QUANTITIES:
             value = getattr(line, name)
             if isinstance(value, int | float):
-                wrong = not math.isfinite(value)
-            else:
-                wrong = is_array(value) and not numpy.isfinite(value).all()
-            if wrong:
-                term = f"{name} of {' '.join(filter(None, (line.section, line.phase, line.what, line.kind)))}"
-                found = numpy.ravel(value)[~numpy.isfinite(numpy.ravel(value))][0]
-                raise NonFiniteCost(term, float(found), of)
+                if math.isfinite(value):
+                    continue  # the common case, without NumPy
+            elif not is_array(value) or numpy.isfinite(value).all():
+                continue
+            term = f"{name} of {' '.join(filter(None, (line.section, line.phase, line.what, line.kind)))}"
+            values = numpy.ravel(value)
+            raise NonFiniteCost(term, float(values[~numpy.isfinite(values)][0]), of)
 
 
-def check_held(held: Iterable[HeldLine], of: str) -> None:
-    """Refuse tensors whose bytes are no finite number."""
-    for line in held:
+def check_held(tensors: Iterable[HeldLine], of: str) -> None:
+    """Refuse tensors whose bytes are not finite."""
+    for line in tensors:
         if isinstance(line.bytes, int | float) and not math.isfinite(line.bytes):
             raise NonFiniteCost(f"bytes of {' '.join(filter(None, (line.section, line.what)))}", line.bytes, of)
 

@@ -1,7 +1,7 @@
-"""The ledger of a plan: a line for each kernel and each move of a step, and one for each tensor that is held.
+"""The ledger of a plan: a line for each kernel and each move of a step, and one for each tensor in memory.
 
-Everything that is shown of a plan is a grouping of these lines: terms, totals, MFU, formulas, what a compiled program
-is held against, a timeline. Numbers may be floats (one plan), arrays (many plans) or SymPy symbols (formulas).
+Everything that is shown of a plan is a grouping of these lines: terms, totals, MFU, formulas, the comparison with a
+compiled program, a timeline. Numbers may be floats (one plan), arrays (many plans) or SymPy symbols (formulas).
 
 >>> book = Ledger(
 ...     [
@@ -41,13 +41,16 @@ COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "perm
 
 @dataclass(frozen=True)
 class LedgerLine:
-    """One kernel or move. `phase` is when it runs: forward, recompute, backward (the gradients of inputs and of
-    weights), gradient (their sum over replicas), update, prefill, decode, or `step` for what belongs to no pass
-    (bubbles, waiting for the slowest machine). `what` is the tensor or op by its name in the program; `kind` is matmul,
-    grouped matmul, attention, elementwise, a collective, or what is waited for (host, bubble …); `part` is the part of
-    the model; `term` is the line of the bill it is counted under. FLOPs, bytes and seconds are those of one chip, one
-    time: `bound_s` at datasheet rates, `expected_s` through the efficiency profile, `exposed_s` the part of it that the
-    step waits for."""
+    """One kernel or move.
+
+    `phase` is when it runs: forward, recompute, backward (the gradients of inputs and of weights), gradient (their sum
+    over replicas), update, prefill, decode, or `step` for what belongs to no pass (bubbles, waiting for the slowest
+    machine). `what` is the tensor or op by its name in the program. `kind` is matmul, grouped matmul, attention,
+    elementwise, a collective, or the reason of a wait (host, bubble …). `part` is the part of the model, `term` the
+    term of the step's time that the line is summed into. FLOPs, bytes and seconds are those of one chip and one time:
+    `bound_s` at datasheet rates, `expected_s` through the efficiency profile, `exposed_s` the part that the step waits
+    for.
+    """
 
     section: str
     phase: str
@@ -67,7 +70,7 @@ class LedgerLine:
 
     @property
     def moves(self) -> bool:
-        """Whether it is a collective; `carries` then says of what: weight, activation, gradient or statistic."""
+        """Whether it is a collective; `carries` is then weight, activation, gradient or statistic."""
         return self.kind in COLLECTIVES
 
     def total(self, name: str) -> Number:
@@ -77,7 +80,7 @@ class LedgerLine:
 
 @dataclass(frozen=True)
 class HeldLine:
-    """A tensor on a chip: bytes, and from when to when it is there."""
+    """A tensor in a chip's memory: its bytes, and from when to when it is there."""
 
     part: str
     what: str
@@ -89,7 +92,7 @@ class HeldLine:
 
 @dataclass(frozen=True, repr=False)
 class Ledger:
-    """Lines of one step or iteration, what is held while it runs, and what the host holds for the chip."""
+    """Lines of one step or iteration, the tensors in the chip's memory while it runs, and those in its host's."""
 
     lines: list[LedgerLine] = field(default_factory=list)
     held: list[HeldLine] = field(default_factory=list)
@@ -112,11 +115,11 @@ class Ledger:
 
     def total(self, name: str, chosen: Callable[[LedgerLine], bool] = lambda _: True) -> Number:
         """A quantity summed over the lines that are chosen."""
-        return sum((line.total(name) for line in self.lines if chosen(line)), 0.0)
+        return sum((line.total(name) for line in filter(chosen, self.lines)), 0.0)
 
     def by(self, key: str, name: str, chosen: Callable[[LedgerLine], bool] = lambda _: True) -> dict[Any, Number]:
         """A quantity summed by a field of the lines (`axes`, `term`, `part` …)."""
-        return _summed((getattr(line, key), line.total(name)) for line in self.lines if chosen(line))
+        return _summed((getattr(line, key), line.total(name)) for line in filter(chosen, self.lines))
 
     @property
     def memory(self) -> dict[str, Number]:
@@ -150,27 +153,36 @@ def _summed(pairs: Iterable[tuple[Any, Number]]) -> dict[Any, Number]:
 QUANTITIES = ("times", "flops", "hbm_bytes", "wire_bytes", "bound_s", "expected_s", "exposed_s")
 
 
-def at(ledger: Ledger, place: int) -> Ledger:
-    """One plan's ledger out of one over many: its numbers as floats."""
+def plan_ledger(ledger: Ledger, index: int) -> Ledger:
+    """The ledger of one plan, its numbers as floats, out of a ledger over many."""
 
-    def one(value: Number) -> Number:
+    def number(value: Number) -> Number:
         if is_array(value):
-            return float(value.item(place if value.size > 1 else 0))
-        return float(value) if isinstance(value, int | float) else value
+            return float(value.item(index if value.size > 1 else 0))
+        if isinstance(value, int | float):
+            return float(value)
+        return value  # a formula
 
-    # written anew from their fields, which is half the time of `replace`
-    own = [(line, vars(line)) for line in ledger.lines]
-    lines = [type(line)(**known | {name: one(known[name]) for name in QUANTITIES}) for line, known in own]
-    held, hosted = ([replace(line, bytes=one(line.bytes)) for line in some] for some in (ledger.held, ledger.hosted))
-    return Ledger(lines, held, hosted)
+    def tensors(lines: list[HeldLine]) -> list[HeldLine]:
+        return [replace(line, bytes=number(line.bytes)) for line in lines]
+
+    lines: list[LedgerLine] = []
+    for line in ledger.lines:
+        # made anew from their fields, which takes half the time of `replace`
+        fields = dict(vars(line))
+        for name in QUANTITIES:
+            fields[name] = number(fields[name])
+        lines.append(type(line)(**fields))
+    return Ledger(lines, tensors(ledger.held), tensors(ledger.hosted))
 
 
 def present(lines: Iterable[LedgerLine], sizes: dict[str, Number]) -> list[LedgerLine]:
-    """The lines that do something, with the mesh axes that have more than one chip."""
-    found = []
+    """The lines that do something, with only those mesh axes that have more than one chip."""
+    working: list[LedgerLine] = []
     for line in lines:
         axes = tuple(axis for axis in line.axes if sizes.get(axis, 1) != 1)
-        idle = line.times == 0 or (line.moves and not axes)
-        if not idle and any(getattr(line, name) != 0 for name in QUANTITIES[1:]):
-            found.append(line if axes == line.axes else replace(line, axes=axes))
-    return found
+        if line.times == 0 or (line.moves and not axes):
+            continue
+        if any(getattr(line, name) != 0 for name in QUANTITIES[1:]):
+            working.append(line if axes == line.axes else replace(line, axes=axes))
+    return working

@@ -1,55 +1,60 @@
-"""Which answers nobody beats in everything: the Pareto front of two costs, both of them better when smaller."""
+"""The Pareto front of two costs, both of them better when smaller."""
 
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-import numpy
+import numpy as np
+from numpy.typing import NDArray
 
 Item = TypeVar("Item")
 
 
 def front(items: Sequence[Item], costs: Callable[[Item], tuple[float, float]]) -> list[Item]:
-    """The items that no other item equals or beats in both costs; of equals the first stays.
+    """The items that no other item equals or beats in both costs; of equal items the first stays.
 
     >>> front([(1, 9), (2, 5), (3, 7), (4, 1)], lambda item: item)
     [(1, 9), (2, 5), (4, 1)]
     """
-    kept, least = list[Item](), math.inf
-    for (_, second), item in sorted(((costs(item), item) for item in items), key=lambda pair: pair[0]):
-        if second < least:
-            kept.append(item)
-            least = second
-    return kept
+    best: list[Item] = []
+    lowest = math.inf  # second cost of the items so far, which all have a smaller first one
+    for item in sorted(items, key=costs):
+        second = costs(item)[1]
+        if second < lowest:
+            best.append(item)
+            lowest = second
+    return best
 
 
 class Front:
-    """A growing front of (time, memory) pairs with a label each, fed by blocks."""
+    """A growing front of (time, memory) pairs, each with a label, fed in blocks. Times and sizes have shape (members,)
+    and are sorted: times rise and sizes fall."""
 
     def __init__(self) -> None:
-        self.times: Any = numpy.empty(0)
-        self.sizes: Any = numpy.empty(0)
+        self.times: NDArray[np.float64] = np.empty(0)
+        self.sizes: NDArray[np.float64] = np.empty(0)
         self.labels: list[Any] = []
 
-    def offer(self, times: Any, sizes: Any, label: Callable[[int], Any]) -> None:
-        """Add what of a block stands on the front; `label(place)` names a member of the block."""
+    def offer(self, times: NDArray[np.float64], sizes: NDArray[np.float64], label: Callable[[int], Any]) -> None:
+        """Add the pairs of a block that are on the front; `label(index)` makes the label of one of them."""
+        candidates = np.arange(len(times))
         if len(self.times):
-            place = numpy.searchsorted(self.times, times, side="right") - 1
-            best = numpy.where(place >= 0, self.sizes[place], numpy.inf)
-            places = numpy.flatnonzero(sizes < best)
-        else:
-            places = numpy.arange(len(times))
-        if not len(places):
+            # the smallest size of the front among those that are no slower
+            before = np.searchsorted(self.times, times, side="right") - 1
+            lowest = np.where(before >= 0, self.sizes[before], np.inf)
+            candidates = np.flatnonzero(sizes < lowest)
+        if not len(candidates):
             return
-        order = places[numpy.lexsort((sizes[places], times[places]))]
-        lowest = numpy.minimum.accumulate(sizes[order])
-        first = numpy.concatenate([[True], lowest[1:] < lowest[:-1]])
-        self._merge(times[order[first]], sizes[order[first]], [label(int(one)) for one in order[first]])
+        added = candidates[_front_of(times[candidates], sizes[candidates])]
+        times, sizes = np.concatenate([self.times, times[added]]), np.concatenate([self.sizes, sizes[added]])
+        labels = [*self.labels, *map(label, added.tolist())]
+        front = _front_of(times, sizes)
+        self.times, self.sizes, self.labels = times[front], sizes[front], [labels[index] for index in front]
 
-    def _merge(self, times: Any, sizes: Any, labels: list[Any]) -> None:
-        times, sizes = numpy.concatenate([self.times, times]), numpy.concatenate([self.sizes, sizes])
-        labels = [*self.labels, *labels]
-        order = numpy.lexsort((sizes, times))
-        lowest = numpy.minimum.accumulate(sizes[order])
-        kept = order[numpy.concatenate([[True], lowest[1:] < lowest[:-1]])]
-        self.times, self.sizes, self.labels = times[kept], sizes[kept], [labels[one] for one in kept]
+
+def _front_of(times: NDArray[np.float64], sizes: NDArray[np.float64]) -> NDArray[np.int_]:
+    """The indices of the pairs on the front, by rising time."""
+    order = np.lexsort((sizes, times))
+    lowest = np.minimum.accumulate(sizes[order])
+    is_new_lowest = np.concatenate([[True], lowest[1:] < lowest[:-1]])
+    return order[is_new_lowest]

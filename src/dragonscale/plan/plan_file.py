@@ -1,7 +1,7 @@
-"""Plans as TOML files: what those of training and of serving have in common, and what is wrong in one sentence.
+"""Plans as TOML files: the format that those of training and of serving share.
 
-A file has a table `[plan]` of settings, or is such a table itself; beside it stand what the plan was made for (words
-and counts) and other tables. What is not known is refused with the nearest that is.
+A file has a table `[plan]` of settings, or is such a table itself; beside it are entries for the job that the plan is
+for (texts and counts) and other tables. Unknown names are refused with the nearest known one.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ from dragonscale.tables import toml_value
 
 
 def is_plan_path(text: object) -> bool:
-    """Whether a plan as it is written is the path of a file."""
+    """Whether the text of a plan is the path of a file."""
     return isinstance(text, str) and text.strip().endswith(".toml")
 
 
@@ -30,16 +30,16 @@ def check_plan_path(path: object) -> None:
     name = Path(str(path)).name
     if is_plan_path(str(path)) or str(path).startswith("/dev/"):
         return
+    # a dot is part of a name like llama3.1, unless what follows is a usual ending
     better = Path(name).with_suffix(".toml") if Path(name).suffix in OTHER_ENDINGS else f"{name}.toml"
     raise InputError(f"A plan is saved as TOML, and {shorten(name)} does not end in .toml; write {better}.")
 
 
 OTHER_ENDINGS = (".json", ".yaml", ".yml", ".txt", ".tml", ".TOML")
-"""What people end the names of plans in; of another name a dot is part of it (`llama3.1`)."""
 
 
 def names_config(text: str) -> bool:
-    """Whether a plan as it is written is a command that takes a config of another software (`axolotl train a.yml`)."""
+    """Whether the text of a plan is a command with the config of another software (`axolotl train a.yml`)."""
     return len(text.split()) > 1 and text.strip().endswith((".yaml", ".yml", ".json", ".py"))
 
 
@@ -48,18 +48,18 @@ SERVERS = ("vllm serve", "sglang serve", "trtllm-serve", "trtllm-serve serve")
 
 
 def starts_server(text: str) -> bool:
-    """Whether a plan as it is written is such a command: one that has no flags.
+    """Whether the text of a plan is a command that starts a server and has no flags.
 
     >>> starts_server("vllm serve Qwen/Qwen3-8B"), starts_server("/usr/bin/vllm serve m"), starts_server("tp8 pp2")
     (True, True, False)
     """
-    words = text.split()
-    if len(words) < 2:
+    program, *arguments = text.split() or [""]
+    if not arguments:
         return False
-    words[0] = words[0].rpartition("/")[2]
-    *command, model = words
-    named = " ".join(command) in SERVERS and not model.startswith("-")
-    return named or " ".join(words) in SERVERS
+    *subcommand, last = [program.rpartition("/")[2], *arguments]
+    if " ".join(subcommand) in SERVERS and not last.startswith("-"):
+        return True  # the last word is the model
+    return " ".join([*subcommand, last]) in SERVERS
 
 
 def _check_names(table: Iterable[str], known: Sequence[str], what: str) -> None:
@@ -71,40 +71,41 @@ def _check_names(table: Iterable[str], known: Sequence[str], what: str) -> None:
 def settings_table(
     table: Mapping[str, Any], entries: Sequence[str], shown: str, closed: bool = False
 ) -> dict[str, Any]:
-    """The settings of a plan file, as they are written; where it has no table for them and is `closed`, other tables
-    are refused."""
-    named = [name for name, value in table.items() if "plan" in table or (closed and isinstance(value, dict))]
-    _check_names(named, entries, f"entry of the plan file {shown} called")
+    """The settings of a plan file as they are written. With `closed`, a file without a table [plan] may have no other
+    tables than those of `entries`."""
+    checked = [name for name, value in table.items() if "plan" in table or (closed and isinstance(value, dict))]
+    _check_names(checked, entries, f"entry of the plan file {shown} called")
     if "plan" in table:
         return table_in(table, "plan", shown)
     return {name: value for name, value in table.items() if name not in entries}
 
 
 def table_in(table: Mapping[str, Any], name: str, shown: str, known: Sequence[str] = ()) -> dict[str, Any]:
-    """One of the tables of a plan file, with no names but those that are known."""
+    """One of the tables of a plan file; where `known` names are given, others are refused."""
     value = table.get(name, {})
     if not isinstance(value, dict):
         raise InputError(f"In the plan file {shown} {shorten(name)} is not a table of settings.")
-    _check_names(value if known else (), known, f"setting of [{name}] in the plan file {shown} called")
+    if known:
+        _check_names(value, known, f"setting of [{name}] in the plan file {shown} called")
     return value
 
 
-def words_in(table: Mapping[str, Any], names: Iterable[str], path: str, numbers: Sequence[str] = ()) -> dict[str, str]:
-    """What a plan was made for, in words; `numbers` may be written as such. Models and chips of a user's own are looked
-    for beside the file."""
-    words: dict[str, str] = {}
+def texts_in(table: Mapping[str, Any], names: Iterable[str], path: str, numeric: Sequence[str] = ()) -> dict[str, str]:
+    """The entries of a plan file for its job, as text; `numeric` ones may be written as numbers. A user's files of
+    models and chips are looked for beside the plan's."""
+    texts: dict[str, str] = {}
     for name in names:
         value = table.get(name, "")
-        if isinstance(value, int | float) and not isinstance(value, bool) and name in numbers:
+        if isinstance(value, int | float) and not isinstance(value, bool) and name in numeric:
             value = f"{value:.17g}" if isinstance(value, float) else str(value)
         if not isinstance(value, str):
             raise InputError(f"In the plan file {shorten(path)} {name} is {shorten(value)}; write it as text.")
-        words[name] = found(value, path) if name in ("model", "slice") else value
-    return words
+        texts[name] = found(value, path) if name in ("model", "slice") else value
+    return texts
 
 
 def plan_text(entries: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]]) -> str:
-    """The TOML of a plan: entries that say something, then tables as they are."""
+    """The TOML of a plan: the entries that are not empty, then the tables."""
     lines = [f"{name} = {toml_value(value)}" for name, value in entries.items() if value]
     for title, table in tables.items():
         lines += ["", f"[{title}]", *(f"{name} = {toml_value(value)}" for name, value in table.items())]

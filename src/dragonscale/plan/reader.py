@@ -1,10 +1,10 @@
-"""A section of a model read under rules: the kernels each chip runs and the moves between chips, without sizes.
+"""A section of a model read under layout rules: the kernels of each chip and the moves between chips, without sizes.
 
-A section is read once on its way down. Every tensor is followed with the layout it has at that point; a line's operands
-are brought to the layout the line computes in, and its result to where it rests; `reshard` says with which collectives.
-A tensor that several lines need in the same form is moved once. Prefill, decode and the forward pass of training are
-this reading under different rules; the backward pass is derived from it (`dragonscale.plan.gradients`). Putting in
-numbers, arrays or symbols is others' work.
+A section is read once from its first op to its last. Every tensor has a layout at each point; an op's operands are
+brought to the layout that it computes in, and its result to the layout at rest, by the collectives of `reshard`. A
+tensor that several ops need in the same layout is moved once. Prefill, decode and the forward pass of training are this
+reading under different rules; the backward pass is derived from it (`dragonscale.plan.gradients`). Sizes (numbers,
+arrays or symbols) are put in by `training` and `serving`.
 
 >>> from dragonscale.models import load_model
 >>> from dragonscale.plan.rules import training_rules
@@ -30,17 +30,17 @@ from dragonscale.physics.sharding.reshard_step import Step
 from dragonscale.plan.rules import SERVING, TRAINING, Rules
 
 AXES = tuple(dict.fromkeys((*TRAINING, *SERVING)))
-OPEN = Mesh(dict(zip(AXES, (2, 3, 5, 7, 11, 13, 17, 19), strict=True)))
-"""Sizes without a common factor, so that no exchange of equal axes is mistaken for the general case."""
+# Sizes without a common factor, so that no exchange of axes of equal size is mistaken for the general case.
+COPRIME_MESH = Mesh(dict(zip(AXES, (2, 3, 5, 7, 11, 13, 17, 19), strict=True)))
 
-MOST_READ = 4096
-"""Readings that are kept, so that a process that runs for weeks does not grow with every model it is asked about."""
+# Readings that are cached, so that a process that runs for weeks does not grow with every model.
+MAX_READINGS = 4096
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """What one line computes on one chip, by the layouts of what it reads and writes. `phase` is forward, dgrad (the
-    gradient of an input) or wgrad (of a weight); `line` is the place of its op in the section."""
+    """The work of one op on one chip, by the layouts of the arrays that it reads and writes. `phase` is forward, dgrad
+    (the gradient of an input) or wgrad (of a weight); `line` is the index of the op in its section."""
 
     part: str
     phase: str
@@ -56,7 +56,7 @@ class Kernel:
 
     @cached_property
     def layout(self) -> tuple[str, tuple[str, ...]]:
-        """All that its cost depends on but sizes, as text, which is compared quickly; and its dims."""
+        """Everything but sizes that its cost depends on, as text, which is compared quickly; and its dims."""
         dims = dict.fromkeys(dim.name for array in self.arrays for dim in array.dims)
         return repr((self.part, self.function, self.arrays, self.op.output)), (*dims,)
 
@@ -64,8 +64,8 @@ class Kernel:
 @dataclass(frozen=True)
 class Move:
     """A collective. `what` is weight, gradient, activation, or expert for tokens on their way to experts and back:
-    weights and gradients can travel any time, activations are waited for. `ring`: it goes round hop by hop, under the
-    attention to what is there. `place` is where it stands among the moves of its reading."""
+    weights and gradients can travel any time, activations are waited for. With `ring` it goes around hop by hop,
+    overlapped with attention to the keys that have arrived. `index` is its position among the moves of its reading."""
 
     part: str
     phase: str
@@ -73,7 +73,7 @@ class Move:
     step: Step
     line: int = 0
     ring: bool = False
-    place: int = 0
+    index: int = 0
 
 
 Lines = tuple[tuple[Kernel, ...], tuple[Move, ...]]
@@ -90,67 +90,74 @@ class Reading:
 
     @cached_property
     def rerun(self) -> dict[str, tuple[frozenset[int], frozenset[int]]]:
-        """By remat policy the places of its lines and moves that run again, as far as they were asked for."""
+        """A cache: by remat policy, the indices of the ops and of the moves that run again."""
         return {}
 
 
 @dataclass
 class Walk:
-    """Where every tensor lies at the moment, which forms of it there are, and what was found so far."""
+    """A reading in progress: the layout of every tensor (`now`), the kernels and moves so far, the keys of those moves
+    (`moved`), and how often each name was `written`."""
 
     rules: Rules
     phase: str = "forward"
     now: dict[str, Array] = field(default_factory=dict)
     kernels: list[Kernel] = field(default_factory=list)
     moves: list[Move] = field(default_factory=list)
-    made: set[tuple[object, ...]] = field(default_factory=set)
+    moved: set[tuple[object, ...]] = field(default_factory=set)
     written: dict[str, int] = field(default_factory=dict)
     line: int = 0
 
-    def held(self, array: Array) -> Array:
-        """The array as it lies now; what comes from another section, or goes by other dims here, lies at rest."""
-        known = self.now.get(array.name)
-        return known if known is not None and known.names == array.names else self.rules.at_rest(array)
+    def layout(self, array: Array) -> Array:
+        """The array in its present layout. One from another section, or with other dims here, lies at rest."""
+        present = self.now.get(array.name)
+        if present is not None and present.names == array.names:
+            return present
+        return self.rules.at_rest(array)
 
     def move(self, part: str, what: str, step: Step, ring: bool = False) -> None:
-        """Each value is moved once in each form; a name that is written anew is another value."""
+        """Record a move, unless the same value was moved in the same way before; a name that is written again is
+        another value."""
         if step.free:
             return
         name = step.before.name
         key = (self.phase, what, step.kind, step.axes, name, self.written.get(name.removeprefix("d"), 0))
-        if key not in self.made:
-            self.made.add(key)
+        if key not in self.moved:
+            self.moved.add(key)
             self.moves.append(Move(part, self.phase, what, step, self.line, ring))
 
     def bring(self, before: Array, after: Array, op: Op, what: str = "activation", ring: bool = False) -> None:
-        """The moves from one layout to another."""
+        """Record the moves from one layout to another."""
         for step in _moves(before, after):
             self.move(op.part, what, step, ring)
 
     def whole(self, array: Array, op: Op) -> Array:
-        """The array with nothing left to add up; that is done under the dims it was written with."""
-        known = self.now.get(array.name)
-        if known is not None and known.partial:
-            rest = self.rules.activation(known.with_layout({}))
-            self.bring(known, rest, op)
+        """The array without partial sums; they are reduced under the dims that the array was written with."""
+        present = self.now.get(array.name)
+        if present is not None and present.partial:
+            rest = self.rules.activation(present.with_layout({}))
+            self.bring(present, rest, op)
             self.now[array.name] = rest
-        return self.held(array)
+        return self.layout(array)
 
-    def put(self, made: Array, op: Op) -> None:
-        """A line's result: brought to where it rests, or left a partial sum where the rules are lazy."""
-        rest = self.rules.activation(made.with_layout({}))
+    def put(self, result: Array, op: Op) -> None:
+        """An op's result: brought to its layout at rest, or left a partial sum where the rules are lazy."""
+        name = result.name
         if not self.rules.lazy:
-            self.bring(made, rest, op)
-        self.now[made.name] = made if self.rules.lazy else rest
-        self.written[made.name] = self.written.get(made.name, 0) + 1
+            rest = self.rules.activation(result.with_layout({}))
+            self.bring(result, rest, op)
+            result = rest
+        self.now[name] = result
+        self.written[name] = self.written.get(name, 0) + 1
 
     def run(self, op: Op, function: str, arrays: tuple[Array, ...], phase: str = "forward") -> None:
+        """Record a kernel of the op."""
         self.kernels.append(Kernel(op.part, phase, function, arrays, op, self.line))
 
 
 @functools.lru_cache(maxsize=2**14)
 def _moves(before: Array, after: Array) -> tuple[Step, ...]:
-    return reshard(before, after, OPEN)
+    return reshard(before, after, COPRIME_MESH)
 
 
 def read_forward(section: Section, rules: Rules) -> Reading:
@@ -158,37 +165,35 @@ def read_forward(section: Section, rules: Rules) -> Reading:
     return Reading(section, *forward_lines(section.ops, rules), rules)
 
 
-@functools.lru_cache(maxsize=MOST_READ)
+@functools.lru_cache(maxsize=MAX_READINGS)
 def forward_lines(ops: tuple[Op, ...], rules: Rules) -> Lines:
-    """The same of its lines, whatever their sizes."""
+    """The kernels and moves of a forward pass through some ops, whatever their sizes."""
     walk = Walk(rules)
     for walk.line, op in enumerate(ops):
         _READERS.get(op.function, _read_elementwise)(op, walk)
-    for op in ops[-1:]:
-        if op.output is not None:
-            walk.whole(op.output, op)
+    if ops and ops[-1].output is not None:
+        walk.whole(ops[-1].output, ops[-1])  # no partial sums leave the section
     return tuple(walk.kernels), tuple(walk.moves)
 
 
 def _read_einsum(op: Op, walk: Walk) -> None:
     rules = walk.rules
-    wanted: list[Array] = []
+    operands: list[Array] = []
     for array in op.inputs:
-        held = walk.whole(array, op)
-        wanted.append(rules.for_line(array, held, op))
-        walk.bring(held, wanted[-1], op)
+        present = walk.whole(array, op)
+        operands.append(rules.for_line(array, present, op))
+        walk.bring(present, operands[-1], op)
     for array in op.weights:
-        wanted.append(rules.used(array))
-        walk.bring(rules.weight(array), wanted[-1], op, "weight")
-    raw = rules.of_line(op)
-    walk.run(op, "matmul", (*wanted, raw))
-    walk.put(raw, op)
+        operands.append(rules.used(array))
+        walk.bring(rules.weight(array), operands[-1], op, "weight")
+    partial = rules.of_line(op)
+    walk.run(op, "matmul", (*operands, partial))
+    walk.put(partial, op)
 
 
 def _read_attention(op: Op, walk: Walk) -> None:
-    """Queries go to where their keys are; keys and values are brought whole along the sequence, or as much of it as a
-    chip attends to; results are joined and go back to their heads (or, where heads were traded for the sequence, to
-    their tokens)."""
+    """Queries are brought to their keys; keys and values are gathered along the sequence, or the part of it that a chip
+    attends to; results are reduced and brought back to their heads (or, with Ulysses, to their tokens)."""
     assert op.output is not None
     rules = walk.rules
     query, *keys = op.inputs
@@ -196,84 +201,94 @@ def _read_attention(op: Op, walk: Walk) -> None:
     for array in keys:
         walk.whole(array, op)
         if "s" in array.names or "m" in array.names:
-            held = rules.activation(array) if rules.trades else rules.cached(array)
-            walk.bring(held, rules.attending(array), op, ring=rules.ring)
+            present = rules.activation(array) if rules.trades else rules.cached(array)
+            walk.bring(present, rules.attending(array), op, ring=rules.ring)
     arrays = tuple(rules.attending(array) for array in op.inputs)
     result = rules.attending(op.output)
-    grown = {dim.name for array in arrays[1:] for dim in array.dims} & {"s", "m"}
     walk.run(op, op.function, (*arrays, result))
-    made = replace(result, partial=rules.attend_keys if grown else ())
+    if any("s" in array.names or "m" in array.names for array in keys):
+        # each chip of `attend_keys` has attended to its part of the keys
+        result = replace(result, partial=rules.attend_keys)
     if op.function == "attend":
-        walk.bring(made, rules.activation(op.output), op)
-        made = rules.activation(op.output)
-    walk.put(made, op)
+        walk.bring(result, rules.activation(op.output), op)
+        result = rules.activation(op.output)
+    walk.put(result, op)
 
 
 def _read_dispatch(op: Op, walk: Walk) -> None:
-    """Tokens to the experts' chips: by AllToAll, or everybody gathers all tokens; none move where all chips have them
-    already."""
+    """Tokens to the chips of their experts: by AllToAll, or by gathering all tokens on every chip; none move where all
+    chips have them already."""
     assert op.output is not None
     rules = walk.rules
-    held = [walk.whole(array, op) for array in op.inputs]
-    there = rules.activation(op.output)
+    tokens, *_ = [walk.whole(array, op) for array in op.inputs]
+    routed = rules.activation(op.output)
     if rules.exchange:
-        walk.move(op.part, "expert", Step("all_to_all", rules.exchange, rules.home(there), there))
+        step = Step("all_to_all", rules.exchange, rules.home(routed), routed)
     else:
-        split = {dim.name: () if dim.name == "b" else dim.axes for dim in held[0].dims}
-        walk.move(op.part, "expert", Step("all_gather", rules.gathered, held[0], held[0].with_layout(split)))
-    walk.run(op, "dispatch", (there, there))
-    walk.put(there, op)
+        step = Step("all_gather", rules.gathered, tokens, _without_batch_axes(tokens))
+    walk.move(op.part, "expert", step)
+    walk.run(op, "dispatch", (routed, routed))
+    walk.put(routed, op)
+
+
+def _without_batch_axes(array: Array, partial: tuple[str, ...] = ()) -> Array:
+    """The array with its batch on every chip, and perhaps partial sums."""
+    layout = {dim.name: dim.axes for dim in array.dims} | {"b": ()}
+    return array.with_layout(layout, partial)
 
 
 def _read_combine(op: Op, walk: Walk) -> None:
-    """Results back to their tokens: still a partial sum over the axes by which experts are dealt or sliced, tokens not
-    sent."""
+    """Experts' results back to their tokens: still partial sums over the axes that split experts or their hidden dims
+    and over which tokens are not sent."""
     assert op.output is not None
     rules = walk.rules
-    held, rest = walk.held(op.inputs[0]), rules.activation(op.output)
-    there = replace(held, partial=())
+    result, rest = walk.layout(op.inputs[0]), rules.activation(op.output)
+    routed = replace(result, partial=())
     if rules.exchange:
-        walk.move(op.part, "expert", Step("all_to_all", rules.exchange, there, rules.home(there)))
+        step = Step("all_to_all", rules.exchange, routed, rules.home(routed))
     else:
-        split = {dim.name: () if dim.name == "b" else dim.axes for dim in rest.dims}
-        walk.move(
-            op.part, "expert", Step("reduce_scatter", rules.gathered, rest.with_layout(split, rules.gathered), rest)
-        )
-    walk.run(op, "combine", (there, there))
-    walk.put(replace(rest, partial=(*rules.beyond, *held.partial)), op)
+        step = Step("reduce_scatter", rules.gathered, _without_batch_axes(rest, rules.gathered), rest)
+    walk.move(op.part, "expert", step)
+    walk.run(op, "combine", (routed, routed))
+    walk.put(replace(rest, partial=(*rules.beyond, *result.partial)), op)
 
 
 def _read_lookup(op: Op, walk: Walk) -> None:
-    """Rows of a table split over the vocabulary: each chip finds some of its tokens, and the sum is everybody's."""
+    """Rows of a table that may be split over the vocabulary: each chip finds the rows of some tokens, and the sum over
+    chips is the result."""
     assert op.output is not None
-    table = op.weights[0]
-    walk.bring(walk.rules.weight(table), walk.rules.used(table), op, "weight")
+    table = walk.rules.used(op.weights[0])
+    walk.bring(walk.rules.weight(op.weights[0]), table, op, "weight")
     walk.run(op, "lookup", (walk.rules.activation(op.output),))
-    made = walk.rules.looked_up(op.output)
-    split = {axis for dim in walk.rules.used(table).dims for axis in dim.axes}
-    walk.put(replace(made, partial=tuple(axis for axis in made.partial if axis in split)), op)
+    rows = walk.rules.looked_up(op.output)
+    walk.put(replace(rows, partial=tuple(axis for axis in rows.partial if axis in table.axes)), op)
 
 
 def _read_linear(op: Op, walk: Walk) -> None:
-    """Sums stay partial where all their terms are; a bias or a gate of one number per token changes nothing."""
+    """A linear op on partial sums gives a partial sum if all its terms are partial over the same axes; a bias, or a
+    gate of one number per token, does not matter."""
     assert op.output is not None
-    held = [walk.held(array) for array in op.inputs]
-    linear = op.function in ("add", "bias") or (len(op.inputs) == 2 and len(op.inputs[1].names) == 2)
-    sums = [array for array in held if "d" in array.names or op.function != "act"] if linear else held
+    present = [walk.layout(array) for array in op.inputs]
+    is_gate = len(op.inputs) == 2 and len(op.inputs[1].names) == 2  # (b, t)
+    partials: set[tuple[str, ...]] = set()
+    if op.function in ("add", "bias") or is_gate:
+        partials = {array.partial for array in present if "d" in array.names or op.function != "act"}
     result = walk.rules.activation(op.output)
-    if linear and sums and all(array.partial == sums[0].partial for array in sums):
-        result = replace(result, partial=sums[0].partial)
+    arrays = (*(replace(array, partial=()) for array in present), result)
+    if len(partials) == 1:
+        result = replace(result, partial=partials.pop())
     else:
         for array in op.inputs:
             walk.whole(array, op)
-    walk.run(op, op.function, (*(replace(array, partial=()) for array in held), replace(result, partial=())))
+    walk.run(op, op.function, arrays)
     walk.put(result, op)
 
 
 def _read_join(op: Op, walk: Walk) -> None:
-    """What is laid end to end must lie alike: a part without heads is gathered to where the heads are."""
+    """Arrays that are concatenated need the same layout: one without heads is gathered to where the heads are."""
     for array in op.inputs:
-        walk.bring(walk.whole(array, op), walk.rules.for_line(array, walk.held(array), op), op)
+        present = walk.whole(array, op)
+        walk.bring(present, walk.rules.for_line(array, present, op), op)
     _read_elementwise(op, walk)
 
 

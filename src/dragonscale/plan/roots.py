@@ -1,4 +1,4 @@
-"""Where two costs are equal: the number from the costs themselves, and a formula where it is short.
+"""Where two costs are equal: the root of their difference as a number, and as a formula where it is short.
 
 >>> import sympy
 >>> b, c, w = sympy.symbols("B C W", positive=True)
@@ -12,28 +12,30 @@ from typing import Any
 
 import numpy
 
-SMALLEST, LARGEST = 1e-3, 1e15
-"""Where roots are looked for unless said otherwise."""
-POINTS, ROUNDS = 2000, 3
-"""A round looks at so many points between the two sides of a root that the one before found."""
+# The interval in which roots are searched for by default.
+SMALLEST = 1e-3
+LARGEST = 1e15
+# Each round evaluates a grid of so many points between the two sides of the root of the round before.
+POINTS = 2000
+ROUNDS = 3
 
 
 def root(function: Callable[[Any], Any], start: float, low: float = SMALLEST, high: float = LARGEST) -> float | None:
-    """The change of sign nearest to `start` of a function of arrays."""
-    found = None
+    """The change of sign nearest to `start` of a function of arrays; None if there is none."""
+    result = None
     for _ in range(ROUNDS):
         grid = numpy.geomspace(low, high, POINTS)
         with numpy.errstate(all="ignore"):
             gaps = numpy.broadcast_to(numpy.asarray(function(grid), float), grid.shape)
-        good = numpy.isfinite(gaps) & (gaps != 0)
-        grid, gaps = grid[good], gaps[good]
-        changed = numpy.nonzero((gaps[1:] > 0) != (gaps[:-1] > 0))[0]
-        if not len(changed):
+        usable = numpy.isfinite(gaps) & (gaps != 0)
+        grid, gaps = grid[usable], gaps[usable]
+        changes = numpy.nonzero((gaps[1:] > 0) != (gaps[:-1] > 0))[0]
+        if not len(changes):
             break
-        place = changed[numpy.argmin(numpy.abs(numpy.log(grid[changed] / start)))]
-        (low, high), (before, after) = grid[place : place + 2], gaps[place : place + 2]
-        found = float(low + (high - low) * before / (before - after))
-    return found
+        nearest = changes[numpy.argmin(numpy.abs(numpy.log(grid[changes] / start)))]
+        (low, high), (before, after) = grid[nearest : nearest + 2], gaps[nearest : nearest + 2]
+        result = float(low + (high - low) * before / (before - after))  # linear between the two points
+    return result
 
 
 @lru_cache(maxsize=256)
@@ -45,17 +47,20 @@ def linear_root(gap: Any, variable: Any) -> Any:
         poly = sympy.Poly(sympy.expand(sympy.numer(sympy.together(gap))), variable)
     except sympy.PolynomialError:
         return None
-    terms = {power: one for (power,), one in poly.terms()}
-    least = min(terms)
-    return tidied(-terms[least] / terms[least + 1]) if set(terms) == {least, least + 1} else None
+    coefficients = {power: coefficient for (power,), coefficient in poly.terms()}
+    lowest = min(coefficients)
+    if set(coefficients) != {lowest, lowest + 1}:
+        return None
+    # x^p (a + b·x) = 0
+    return tidied(-coefficients[lowest] / coefficients[lowest + 1])
 
 
 @lru_cache(maxsize=256)
 def tidied(formula: Any) -> Any:
-    """A fraction without common factors, and without a minus sign above and below its bar."""
+    """A fraction without common factors, and without a minus sign in both numerator and denominator."""
     import sympy
 
-    above, below = sympy.fraction(sympy.cancel(formula))
-    if above.could_extract_minus_sign() and below.could_extract_minus_sign():
-        above, below = -above, -below
-    return sympy.factor_terms(above) / sympy.factor_terms(below)
+    numerator, denominator = sympy.fraction(sympy.cancel(formula))
+    if numerator.could_extract_minus_sign() and denominator.could_extract_minus_sign():
+        numerator, denominator = -numerator, -denominator
+    return sympy.factor_terms(numerator) / sympy.factor_terms(denominator)

@@ -1,16 +1,16 @@
-"""Which mesh axes split which dims: a parallelism scheme, written down once.
+"""Layout rules: the mesh axes that split each kind of dim, which is what a parallelism scheme is.
 
-`Rules` is a table: the axes that each kind of dim gets. How any weight or activation lies at rest, in which layout a
-line is computed, how attention and the experts want their tensors: all of it follows from the table, and from the
-layouts every collective (`dragonscale.plan.reader`). Training and serving are two ways to fill it in.
+`Rules` is a table of the axes of each kind of dim. From it follow the layout of any weight or activation at rest, the
+layout that an op is computed in, and those of attention and of experts; and from the layouts every collective
+(`dragonscale.plan.reader`). Training and serving are two ways to fill in the table.
 
 Training (the book's and every large trainer's way): the batch is split over `data`, `fsdp` and `expert`, the sequence
 over `context` (and over `tensor` between the blocks, where nothing else is), heads, hidden dims and the vocabulary over
 `tensor`, experts over `expert`. A weight's state is split further over every axis that splits the tokens but not this
 weight, except `data`.
 
-Serving: weights never move, activations do. What a plan calls `tensor` is three axes, because experts and the cache may
-use a part of it each: `expert` deals out experts, `share` is what lies beyond the KV heads, `tensor` is the rest.
+Serving: weights never move, activations do. A plan's `tensor` is three axes, because experts and the cache may each use
+a part of it: `expert` distributes experts, `share` is the degree beyond the number of KV heads, `tensor` is the rest.
 
 >>> from dragonscale.physics.notation import parse_array
 >>> rules = training_rules()
@@ -23,6 +23,7 @@ X[b_{data,fsdp,expert}, t_{context,tensor}, d] Wg[d, f_tensor] Wg[d_{fsdp,expert
 """
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -37,22 +38,26 @@ TRAINING = ("pipe", "data", "fsdp", "expert", "context", "tensor")
 SERVING = ("pipe", "data", "context", "width", "expert", "tensor", "share")
 """The mesh axes, slowest first."""
 
-SPLIT = ("n", "k", "f", "z", "v", "i", "u", "mn", "mk", "f1", "d1", "vl")
+TENSOR_DIMS = ("n", "k", "f", "z", "v", "i", "u", "mn", "mk", "f1", "d1", "vl")
 """Dims that tensor parallelism splits: heads of every kind, hidden dims, the vocabulary."""
 
 
 @dataclass(frozen=True)
 class Rules:
-    """The mesh axes of each kind of dim. `batch` and `tokens` are those of b and t, `routed_batch` of b on the way to
-    experts; `spread` splits t further where no head or hidden dim is split (sequence parallelism), `routed_spread` the
-    same on the way to experts. `heads` are those of `SPLIT`, `sliced` of the experts' hidden dims, `picks` of a token's
-    experts, `dealt` of the experts themselves, `width` of d. Keys at rest have `keys`; while attention runs,
-    `attend_batch`, `attend_tokens`, `attend_heads` and `attend_keys` hold, and in the cache `cached_keys`. `state`
-    splits a weight's optimizer state further as far as `zero` (the ZeRO stage) goes. Tokens reach experts over
-    `exchange` by AllToAll, or are gathered over `gathered`. With `lazy` a partial sum stays one until a line needs it
-    whole. `ring` passes keys and values round instead of gathering them. `sums_everywhere` adds up every gradient over
-    all axes that do not split its weight, vectors too. `undivided` are dims with axes by which they do not divide:
-    these split nothing."""
+    """The mesh axes of each kind of dim.
+
+    Tokens: `batch` and `tokens` split b and t, `routed_batch` splits b on the way to experts; `spread` splits t further
+    where no head or hidden dim is split (sequence parallelism), `routed_spread` does so on the way to experts. Heads:
+    `heads` split `TENSOR_DIMS`, `width` splits d. Experts: `dealt` split the experts (e), `picks` the experts of a
+    token (x), `sliced` their hidden dims; tokens reach them over `exchange` by AllToAll, or are gathered over
+    `gathered`. Attention: `keys` split keys at rest, `cached_keys` those of the cache; while attention runs,
+    `attend_batch`, `attend_tokens`, `attend_heads` and `attend_keys` apply. State: `state` splits a weight's optimizer
+    state further as far as `zero` (the ZeRO stage) goes.
+
+    With `lazy` a partial sum stays one until an op needs it whole. With `ring` keys and values are passed around
+    instead of gathered. With `sums_everywhere` every gradient, of vectors too, is reduced over all axes that do not
+    split its weight. `undivided` are dims with axes by which they do not divide; these split nothing.
+    """
 
     batch: Axes
     routed_batch: Axes
@@ -78,122 +83,135 @@ class Rules:
     ring: bool = False
     sums_everywhere: bool = False
     undivided: frozenset[tuple[str, Axes]] = frozenset()
-    found: dict[tuple[str, Array], Array] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """Layouts that were asked for before."""
+    cache: dict[tuple[str, Array], Array] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Layouts by kind and array: a search asks for the same ones over and over."""
 
     def activation(self, array: Array) -> Array:
-        """How an activation lies between lines. What belongs to experts lies with them."""
+        """The layout of an activation between ops; tokens that are sent to experts lie with these."""
         return self._once("activation", self._activation, array)
 
     def used(self, array: Array) -> Array:
-        """How a weight lies while it is used."""
+        """The layout of a weight while it is used."""
         return self._once("used", self._used, array)
 
     def optimizer_state(self, array: Array) -> Array:
-        """How a weight's optimizer state is stored: along the model's width, which divides by more than a head's size
-        does."""
+        """The layout of a weight's optimizer state: sharded along the model's width, which more degrees divide than a
+        head's size."""
         return self._once("state", self._optimizer_state, array)
 
     def _once(self, what: str, lay: Callable[[Array], Array], array: Array) -> Array:
         key = (what, array)
-        if key not in self.found:
-            self.found[key] = lay(array)
-        return self.found[key]
+        if key not in self.cache:
+            self.cache[key] = lay(array)
+        return self.cache[key]
 
     def _activation(self, array: Array) -> Array:
-        routed = _routed(array.names)
-        hidden = self._hidden(array.names, routed)
-        split: Layout = {"b": self.routed_batch if routed else self.batch, "x": self.picks, "d": self.width}
-        split |= {"t": self.tokens, "s": () if "t" in array.names else self.keys}
-        if hidden:
-            split[hidden] = self.sliced if routed else self.heads
-        else:
-            split["t"] += self.routed_spread if routed else self.spread
+        split = self._token_layout(array.names, routed="x" in array.names and "e" not in array.names)
+        split["x"] = self.picks
+        if "t" not in array.names:
+            split["s"] = self.keys
         return self.fit(array.with_layout(split))
+
+    def _token_layout(self, names: Iterable[str], routed: bool) -> Layout:
+        """The axes of b, t, d and the hidden dim of activations, on the way to experts (`routed`) or elsewhere. An axis
+        splits the hidden dim where there is one, else the sequence (sequence parallelism)."""
+        hidden = self._hidden(names, routed)
+        if routed:
+            batch, heads, spread = self.routed_batch, self.sliced, self.routed_spread
+        else:
+            batch, heads, spread = self.batch, self.heads, self.spread
+        split: Layout = {"b": batch, "t": self.tokens, "d": self.width}
+        if hidden:
+            split[hidden] = heads
+        else:
+            split["t"] += spread
+        return split
 
     def _used(self, array: Array) -> Array:
         return self.fit(array.with_layout(self._split(array)))
 
     def weight(self, array: Array) -> Array:
-        """How a weight is stored between its uses."""
-        return self.optimizer_state(array) if self.zero == 3 else self.used(array)
+        """The layout of a weight between its uses."""
+        if self.zero == 3:
+            return self.optimizer_state(array)
+        return self.used(array)
 
     def _optimizer_state(self, array: Array) -> Array:
         split = self._split(array)
-        taken = {axis for axes in split.values() for axis in axes}
-        whole = [dim.name for dim in array.dims if dim.name not in split or not split[dim.name]]
-        rest = "d" if "d" in whole else next(iter(whole), None)
-        if self.zero >= 1 and rest is not None and len(array.dims) > 1:
-            split[rest] = tuple(axis for axis in self.state if axis not in taken)
+        used = {axis for axes in split.values() for axis in axes}
+        whole = [dim.name for dim in array.dims if not split.get(dim.name)]
+        if self.zero >= 1 and whole and len(array.dims) > 1:
+            sharded = "d" if "d" in whole else whole[0]
+            split[sharded] = tuple(axis for axis in self.state if axis not in used)
         return self.fit(array.with_layout(split))
 
     def at_rest(self, array: Array) -> Array:
-        """Either kind of array between its uses."""
-        return self.weight(array) if is_weight(array) else self.activation(array)
+        """The layout of a weight or an activation between its uses."""
+        if is_weight(array):
+            return self.weight(array)
+        return self.activation(array)
 
     def computing(self, op: Op) -> Layout:
-        """Which index each axis is given to while a line is computed: an axis splits one index of a line at most."""
+        """The axes of each index while an op is computed: an axis splits one index of an op at most."""
         names = [name for array in op.arrays for name in array.names]
         routed = "x" in names and any(dim.select for weight in op.weights for dim in weight.dims)
-        hidden = self._hidden(names, routed)
-        split: Layout = {"b": self.routed_batch if routed else self.batch, "t": self.tokens, "d": self.width}
+        split = self._token_layout(names, routed)
         if routed:
             split["x"] = self.picks
-        if hidden:
-            split[hidden] = self.sliced if routed else self.heads
-        else:
-            split["t"] += self.routed_spread if routed else self.spread
-        return {name: fit for name, axes in split.items() if (fit := self._dividing(name, axes))}
+        fitting = {name: self._dividing(name, axes) for name, axes in split.items()}
+        return {name: axes for name, axes in fitting.items() if axes}
 
-    def for_line(self, array: Array, held: Array, op: Op) -> Array:
-        """How a line wants an operand that lies as `held` says."""
+    def for_line(self, array: Array, now: Array, op: Op) -> Array:
+        """The layout in which an op needs an operand; `now` is the operand's present layout."""
         if is_weight(array):
             return self.used(array)
         if op.function == "einsum":
-            return self.fit(held.with_layout(self.computing(op)))
+            return self.fit(now.with_layout(self.computing(op)))
         if op.function in ("attend", "score"):
             return self.attending(array)
         if op.function == "join" and op.output is not None:
             return self.fit(array.with_layout({dim.name: dim.axes for dim in self.activation(op.output).dims}))
-        return held
+        return now
 
     def of_line(self, op: Op) -> Array:
-        """How an einsum's result lies, partial sums and all."""
+        """The layout of an einsum's result, with its partial sums."""
         assert op.output is not None
         split = self.computing(op)
         partial = tuple(axis for name in op.einsum.contracted for axis in split.get(name, ()))
         return self.fit(op.output.with_layout(split, partial))
 
     def looked_up(self, array: Array) -> Array:
-        """How rows of a table lie that is split over the vocabulary: each chip finds some of its tokens."""
+        """The layout of rows looked up in a table that is split over the vocabulary: partial sums, as each chip has the
+        rows of some tokens only."""
         return self.fit(array.with_layout({"b": self.batch, "t": self.tokens, "d": self.width}, self.heads))
 
     def attending(self, array: Array) -> Array:
-        """A query, a key, a value or a result while attention runs."""
+        """The layout of a query, key, value or result while attention runs."""
         split: Layout = {"b": self.attend_batch, "t": self.attend_tokens, "s": self.attend_keys, "m": self.attend_keys}
-        heads = [name for name in array.names if name in SPLIT]
+        heads = [name for name in array.names if name in TENSOR_DIMS]
         return self.fit(array.with_layout(split | dict.fromkeys(heads, self.attend_heads)))
 
     @property
     def trades(self) -> bool:
-        """Whether attention has whole sequences of some heads in exchange for parts of all of them (Ulysses)."""
+        """Whether attention exchanges a part of the sequence of all heads for the whole sequence of some (Ulysses)."""
         return self.attend_tokens != self.tokens
 
     def cached(self, array: Array) -> Array:
-        """An array of the cache at rest: split along the sequence whatever is computed."""
-        laid = self.attending(array)
-        split = {dim.name: self.cached_keys if dim.name in ("s", "m") else dim.axes for dim in laid.dims}
-        return self.fit(laid.with_layout(split))
+        """The layout of an array of the KV cache at rest: split along the sequence, whatever is computed."""
+        attending = self.attending(array)
+        split = {dim.name: dim.axes for dim in attending.dims}
+        split |= {name: self.cached_keys for name in ("s", "m") if name in split}
+        return self.fit(attending.with_layout(split))
 
     def home(self, routed: Array) -> Array:
-        """A tensor on its way to experts or back as it lies with its tokens."""
-        laid = {dim.name: dim.axes for dim in routed.dims}
-        return routed.with_layout(laid | {"b": self.batch, "x": ()})
+        """The layout of a tensor for experts before it is sent, or after it is back with its tokens."""
+        split = {dim.name: dim.axes for dim in routed.dims}
+        return routed.with_layout(split | {"b": self.batch, "x": ()})
 
     @property
     def beyond(self) -> Axes:
-        """Axes over which experts are dealt and tokens are not sent: each chip has all tokens and works for its own
-        experts."""
+        """Axes that split experts and over which tokens are not sent: each chip has all tokens and computes those of
+        its experts."""
         return tuple(axis for axis in self.dealt if axis not in (*self.exchange, *self.gathered))
 
     def fit(self, array: Array) -> Array:
@@ -209,16 +227,19 @@ class Rules:
         return axes
 
     def among(self, axes: Iterable[str]) -> "Rules":
-        """The same with some of the axes alone: those of more than one chip."""
-        kept = set(axes)
-        given = {name: value for name, value in vars(self).items() if isinstance(value, tuple)}
-        return replace(self, **{name: tuple(one for one in value if one in kept) for name, value in given.items()})
+        """The rules with some of the axes only, such as those of more than one chip."""
+        chosen = set(axes)
+        restricted: dict[str, Axes] = {}
+        for name, value in vars(self).items():
+            if isinstance(value, tuple):
+                restricted[name] = tuple(axis for axis in value if axis in chosen)
+        return replace(self, **restricted)
 
     def _hidden(self, names: Iterable[str], routed: bool) -> str | None:
-        """The dim that tensor parallelism splits, if any."""
+        """The dim of an op or array that tensor parallelism splits, if any."""
         if not (self.sliced if routed else self.heads):
             return None
-        return next((name for name in SPLIT if name in names), None)
+        return next((name for name in TENSOR_DIMS if name in names), None)
 
     def _split(self, array: Array) -> Layout:
         experts = any(dim.select for dim in array.dims)
@@ -234,22 +255,24 @@ class Rules:
         return split
 
 
-def _routed(names: Iterable[str]) -> bool:
-    return "x" in names and "e" not in names
-
-
 def training_rules(
     sequence: bool = True, zero: int = 3, folded: bool = True, context_by: str = "gather", fold_context: bool = False
 ) -> Rules:
-    """The layouts of a training plan. `sequence` splits residuals over `tensor` (sequence parallelism); `folded`
-    spreads experts over `tensor` too instead of slicing each, `fold_context` over `context`; `context_by` is how
-    attention sees the keys of other chips of `context`: gathered, by ring attention, or by trading parts of the
-    sequence for heads (ulysses)."""
+    """The layouts of a training plan.
+
+    `sequence` splits residuals over `tensor` (sequence parallelism). `folded` distributes experts over `tensor` too
+    instead of slicing each, `fold_context` over `context`. `context_by` is how attention sees the keys of other chips
+    of `context`: by gathering them (gather), ring attention (ring), or exchanging parts of the sequence for heads
+    (ulysses).
+    """
     tensor, batch = ("tensor",), ("data", "fsdp", "expert")
     trades = context_by == "ulysses"
-    # Experts mix nothing along the sequence, so their group may take any axis that splits tokens (MoE parallel
-    # folding).
-    experts = ("expert", *(("context",) if fold_context else ()), *(tensor if folded else ()))
+    # experts mix nothing along the sequence, so their group may take any axis that splits tokens (MoE parallel folding)
+    experts: Axes = ("expert",)
+    if fold_context:
+        experts += ("context",)
+    if folded:
+        experts += tensor
     return Rules(
         batch=batch,
         routed_batch=("data", "fsdp"),
@@ -276,14 +299,19 @@ def training_rules(
 
 @functools.lru_cache(maxsize=16)
 def serving_rules(spread: str = "copy", prompt: bool = False, exchange: bool = False) -> Rules:
-    """The layouts of a serving plan. `spread` says what the chips beyond the KV heads do with the cache (`copy`,
-    `batch`, `sequence`); `prompt` whether tokens of prompts are computed (split over `context`), or single tokens of
-    many sequences; `exchange` whether tokens travel to experts by AllToAll, or everybody gathers all tokens."""
-    heads, share, along = ("expert", "tensor", "share"), ("share",), spread == "sequence"
+    """The layouts of a serving plan.
+
+    `spread` is what the chips beyond the KV heads do with the cache: copy it, or split its `batch` or its `sequence`.
+    With `prompt` the tokens of prompts are computed (split over `context`), otherwise single tokens of many sequences.
+    With `exchange` tokens reach experts by AllToAll, otherwise every chip gathers all tokens.
+    """
+    heads = ("expert", "tensor", "share")
+    tokens: Axes = ("context",) if prompt else ()
+    share: Axes = ("share",) if spread == "sequence" else ()
     return Rules(
         batch=("data",),
         routed_batch=(),
-        tokens=("context",) if prompt else (),
+        tokens=tokens,
         spread=(),
         routed_spread=(),
         heads=heads,
@@ -293,10 +321,10 @@ def serving_rules(spread: str = "copy", prompt: bool = False, exchange: bool = F
         width=("width",),
         keys=(),
         attend_batch=("data", "share") if spread == "batch" else ("data",),
-        attend_tokens=("context",) if prompt else (),
+        attend_tokens=tokens,
         attend_heads=heads if spread == "copy" else ("expert", "tensor"),
-        attend_keys=(() if prompt else ("context",)) + (share if along else ()),
-        cached_keys=("context",) + (share if along else ()),
+        attend_keys=share if prompt else ("context", *share),
+        cached_keys=("context", *share),
         exchange=("data",) if exchange else (),
         gathered=() if exchange else ("data",),
         lazy=True,
@@ -306,22 +334,26 @@ def serving_rules(spread: str = "copy", prompt: bool = False, exchange: bool = F
 def undivided(
     rules: Rules, arrays: Iterable[Array], dims: dict[str, int], sizes: dict[str, int]
 ) -> frozenset[tuple[str, Axes]]:
-    """The dims of some arrays, with the axes by which they do not divide, under the rules and for the sizes of mesh
-    axes."""
-    asked = [(name, axes) for name, axes in pairs(rules, arrays) if name in dims]
-    return frozenset(
-        (name, axes) for name, axes in asked if dims[name] % math.prod(sizes.get(axis, 1) for axis in axes)
-    )
+    """The dims of some arrays (of sizes `dims`), each with the axes (of sizes `sizes`) that the rules may give it and
+    that do not divide it."""
+    indivisible: set[tuple[str, Axes]] = set()
+    for name, axes in pairs(rules, arrays):
+        shards = math.prod(sizes.get(axis, 1) for axis in axes)
+        if name in dims and dims[name] % shards:
+            indivisible.add((name, axes))
+    return frozenset(indivisible)
 
 
 def pairs(rules: Rules, arrays: Iterable[Array]) -> list[tuple[str, Axes]]:
-    """Every dim with every set of axes that the rules may give it, for some arrays."""
-    open_rules = replace(rules, undivided=frozenset())
-    found: dict[tuple[str, Axes], None] = {}
+    """Every dim of some arrays with all the axes that the rules may give it."""
+    unrestricted = replace(rules, undivided=frozenset())
+    possible: dict[tuple[str, Axes], None] = {}
     for array in arrays:
-        forms = [open_rules.activation(array), open_rules.attending(array), open_rules.cached(array)]
         if is_weight(array):
-            forms = [open_rules.used(array), open_rules.optimizer_state(array)]
-        for dim in (dim for form in forms for dim in form.dims):
-            found |= {(dim.name, dim.axes[:count]): None for count in range(1, len(dim.axes) + 1)}
-    return list(found)
+            layouts = [unrestricted.used(array), unrestricted.optimizer_state(array)]
+        else:
+            layouts = [unrestricted.activation(array), unrestricted.attending(array), unrestricted.cached(array)]
+        for dim in itertools.chain.from_iterable(layout.dims for layout in layouts):
+            for count in range(1, len(dim.axes) + 1):  # an axis may be dropped from the minor end
+                possible[dim.name, dim.axes[:count]] = None
+    return list(possible)

@@ -1,9 +1,9 @@
-"""A ledger as a timeline that Perfetto opens: what a chip does after what, and what travels beside it.
+"""A ledger as a timeline that Perfetto opens: the order of a chip's work, and the collectives that overlap with it.
 
 Time runs along the exposed seconds of the lines, so a timeline is as long as its step or iteration. Slices nest: a
-pass, a section of the model (all its layers together), a line. Collectives lie on tracks of their own, one for each set
-of mesh axes, one after the other and as long as they are expected to take. Each ends where the step has waited for it:
-what of it lies under the compute before is hidden. Load the file at https://ui.perfetto.dev or chrome://tracing.
+pass, a section of the model (all its layers together), a line. Collectives have a track for each set of mesh axes, one
+after the other and as long as they are expected to take. Each ends where the step has waited for it; the part that lies
+under earlier compute is hidden. Load the file at https://ui.perfetto.dev or chrome://tracing.
 """
 
 import json
@@ -14,8 +14,10 @@ from typing import Any
 from dragonscale.files import write_file
 from dragonscale.plan.ledger import LedgerLine
 
-CHIP, MICRO = 1, 1e6
-"""The process of the trace, and microseconds in a second."""
+# The process id of the chip in the trace, and microseconds in a second.
+CHIP = 1
+MICROSECONDS = 1e6
+# The arguments of a slice, each with the field of the ledger line that it shows.
 _FACTS = {
     "flops": "flops",
     "hbm_bytes": "hbm_bytes",
@@ -24,12 +26,11 @@ _FACTS = {
     "expected_s": "expected_s",
     "exposed_s": "exposed_s",
 }
-"""What a slice of the timeline tells of its line, by the line's own name of it."""
 
 
 @dataclass(frozen=True)
 class TimelinePass:
-    """Lines that run one after the other under one name, as often as `share` of all their times."""
+    """Lines that run one after the other under one name; `share` is the fraction of their times that this pass has."""
 
     name: str
     lines: tuple[LedgerLine, ...]
@@ -40,46 +41,46 @@ def timeline(passes: Iterable[TimelinePass], title: str) -> dict[str, Any]:
     """The trace of some passes in order, in the format of Chrome's trace viewer."""
     events: list[dict[str, Any]] = []
     tracks: dict[str, int] = {"compute": 1}
-    now = 0.0
-    for one in passes:
-        start = now
-        for section in dict.fromkeys(line.section for line in one.lines):
-            begin = now
-            for line in one.lines:
+    now = 0.0  # seconds since the step began
+    for pass_ in passes:
+        pass_start = now
+        for section in dict.fromkeys(line.section for line in pass_.lines):
+            section_start = now
+            for line in pass_.lines:
                 if line.section == section:
-                    now = _draw(line, one.share, now, tracks, events)
-            if now > begin:
-                events.append(_slice(section, begin, now - begin, 1, {}))
-        if now > start:
-            events.append(_slice(one.name, start, now - start, 1, {}))
+                    now = _draw(line, pass_.share, now, tracks, events)
+            if now > section_start:
+                events.append(_slice(section, section_start, now - section_start, 1, {}))
+        if now > pass_start:
+            events.append(_slice(pass_.name, pass_start, now - pass_start, 1, {}))
     for track in tracks.values():
         if track > 1:
-            _queued([event for event in events if event["tid"] == track])
-    names = [_name("process_name", 0, title)] + [_name("thread_name", track, name) for name, track in tracks.items()]
-    # Outer slices come before the inner ones that begin with them.
-    return {
-        "displayTimeUnit": "ms",
-        "traceEvents": [*names, *sorted(events, key=lambda event: (event["ts"], -event["dur"]))],
-    }
+            _queue([event for event in events if event["tid"] == track])
+    names = [_name("process_name", 0, title)]
+    names += [_name("thread_name", track, name) for name, track in tracks.items()]
+    # outer slices come before the inner ones that begin with them
+    events.sort(key=lambda event: (event["ts"], -event["dur"]))
+    return {"displayTimeUnit": "ms", "traceEvents": [*names, *events]}
 
 
 def _draw(line: LedgerLine, share: float, now: float, tracks: dict[str, int], events: list[dict[str, Any]]) -> float:
-    exposed, expected = (float(line.total(name)) * share for name in ("exposed_s", "expected_s"))
+    """Add the slices of a line that begins now; the time at which it ends."""
+    exposed, expected = float(line.total("exposed_s")) * share, float(line.total("expected_s")) * share
     facts = {"phase": line.phase, "kind": line.kind, "term": line.term, "times": float(line.times) * share}
     for fact, quantity in _FACTS.items():
         facts[fact] = float(line.total(quantity)) * share
     name = f"{line.kind} {line.what}" if line.what else line.kind
     if line.moves and line.axes and expected > 0:
-        where = "+".join(line.axes)
-        track = tracks.setdefault(f"network: {where}", len(tracks) + 1)
+        track = tracks.setdefault(f"network: {'+'.join(line.axes)}", len(tracks) + 1)
         events.append(_slice(name, now + exposed - expected, expected, track, facts))
     if exposed > 0:
         events.append(_slice(name, now, exposed, 1, facts))
     return now + exposed
 
 
-def _queued(events: list[dict[str, Any]]) -> None:
-    """Lay what uses the same wires one after the other: as late as each may end, but none before the step begins."""
+def _queue(events: list[dict[str, Any]]) -> None:
+    """Move collectives over the same wires so that none overlap: each as late as it may end, but none before the step
+    begins."""
     limit = float("inf")
     for event in reversed(events):
         event["ts"] = min(event["ts"], limit - event["dur"])
@@ -91,8 +92,8 @@ def _queued(events: list[dict[str, Any]]) -> None:
 
 
 def _slice(name: str, start: float, length: float, track: int, facts: dict[str, Any]) -> dict[str, Any]:
-    lasting = {"ts": start * MICRO, "dur": length * MICRO}
-    return {"name": name, "ph": "X", "pid": CHIP, "tid": track, **lasting, "args": facts}
+    times = {"ts": start * MICROSECONDS, "dur": length * MICROSECONDS}
+    return {"name": name, "ph": "X", "pid": CHIP, "tid": track, **times, "args": facts}
 
 
 def _name(what: str, track: int, name: str) -> dict[str, Any]:

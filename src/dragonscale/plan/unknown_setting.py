@@ -1,4 +1,4 @@
-"""What is wrong with a word of a plan that is not a setting, in one sentence with what to write instead."""
+"""The error for a part of a plan that is not a setting, with what to write instead."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -9,18 +9,18 @@ from dragonscale.errors import InputError, nearest, shorten
 
 @dataclass(frozen=True)
 class PlanWords:
-    """What a kind of plan is written with: `examples` has a value of every setting, `short` the settings that have a
-    shorter name by that, `degrees` the names that a number may follow, `alone` the words that need no name."""
+    """The vocabulary of a kind of plan: `examples` has a value of every setting, `short` maps short names to settings,
+    `degrees` are the names that a number may follow, `alone` the values that need no name."""
 
     examples: Mapping[str, object]
     short: Mapping[str, str]
     degrees: Collection[str]
     alone: Collection[str]
     usage: str
-    """What a plan is made of, in a sentence."""
+    """How a plan is written, in a sentence."""
 
 
-def unknown_setting(part: str, whole: str, words: PlanWords) -> InputError:
+def unknown_setting(part: str, whole: str, vocabulary: PlanWords) -> InputError:
     """The error for a part of a plan that names no setting, or names one without its value."""
     start = f"In the plan {shorten(whole)} the part {shorten(part)} is not a setting"
     numbered = re.fullmatch(r"([a-z]+)(\d+)", part)
@@ -28,13 +28,13 @@ def unknown_setting(part: str, whole: str, words: PlanWords) -> InputError:
     number = ""
     if numbered:
         name, number = numbered[1], numbered[2]
-    setting = words.short.get(name, name)
-    if setting in words.examples:
-        example = words.examples[setting]
+    setting = vocabulary.short.get(name, name)
+    if setting in vocabulary.examples:
+        example = vocabulary.examples[setting]
         if isinstance(example, bool):
             return InputError(f"{start}; {name} is on or off, write {name}=true.")
         return InputError(f"{start} by itself; give its value, such as {name}={example}.")
-    close = nearest(name, words.degrees if numbered else words.alone)
+    close = nearest(name, vocabulary.degrees if numbered else vocabulary.alone)
     if close:
         return InputError(f"{start}; did you mean {close + number!r}?")
-    return InputError(f"{start}. {words.usage}")
+    return InputError(f"{start}. {vocabulary.usage}")

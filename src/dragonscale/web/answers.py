@@ -39,13 +39,13 @@ def answer(request: Mapping[str, Any], send: Send) -> None:
     """Answer a request by messages; whatever is wrong with it is the last of them. Only `Unwanted` comes out."""
     begun = time.perf_counter()
     try:
-        asked = refitted(PageRequest.read(request, send))
-        panels = panels_of(asked.view)
-        for name in asked.panels or tuple(panels):
+        page_request = refitted(PageRequest.read(request, send))
+        panels = panels_of(page_request.view)
+        for name in page_request.panels or tuple(panels):
             if name not in panels:
-                raise unknown(f"panel of {asked.view}", name, panels)
+                raise unknown(f"panel of {page_request.view}", name, panels)
             with without_numeric_warnings():
-                shown = plain(panels[name](asked))
+                shown = plain(panels[name](page_request))
             send({"panel": name, "data": shown})
         send({"done": True, "seconds": time.perf_counter() - begun})
     except REFUSED as error:

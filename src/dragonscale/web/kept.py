@@ -61,8 +61,8 @@ class Remembered(Generic[Key, Value]):
     ['a', 'c']
     """
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, max_records: int) -> None:
+        self.most = max_records
         self._records: OrderedDict[Key, Value] = OrderedDict()
 
     def get(self, key: Key) -> Value | None:

@@ -38,7 +38,7 @@ class LatePackages(MetaPathFinder):
         if archive is not None:
             with zipfile.ZipFile(io.BytesIO(self._fetched(archive))) as opened:
                 opened.extractall(self.folder)
-            self.archives = {name: one for name, one in self.archives.items() if one != archive}
+            self.archives = {name: packages for name, packages in self.archives.items() if packages != archive}
             importlib.invalidate_caches()
 
     def _fetched(self, archive: str) -> bytes:

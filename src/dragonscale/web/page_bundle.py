@@ -35,8 +35,9 @@ def bundled(files: Mapping[str, bytes]) -> dict[str, bytes]:
     sheets = _SHEET.findall(index)
     index = _SHEET.sub("", index).replace(_ENTRY, SCRIPT)
     index = index.replace("</title>", f'</title>\n  <link rel="stylesheet" href="{STYLES}">', 1)
-    made = {SCRIPT: script(texts, _ENTRY) + "\n", STYLES: "\n".join(texts[one] for one in sheets), "index.html": index}
-    return {name: text.encode() for name, text in made.items()}
+    styles = "\n".join(texts[name] for name in sheets)
+    bundle = {SCRIPT: script(texts, _ENTRY) + "\n", STYLES: styles, "index.html": index}
+    return {name: text.encode() for name, text in bundle.items()}
 
 
 def script(modules: Mapping[str, str], entry: str) -> str:
@@ -61,21 +62,21 @@ def script(modules: Mapping[str, str], entry: str) -> str:
 
 def _module(text: str, name_of: Callable[[str], str]) -> str:
     """A module as the body of a function."""
-    given: list[str] = []
+    exports: list[str] = []
 
-    def taken(found: re.Match[str]) -> str:
-        kind, names, other = found.groups()
-        pairs = [one.strip().split(" as ") for one in names.replace("\n", " ").split(",") if one.strip()]
+    def taken(match: re.Match[str]) -> str:
+        kind, names, other = match.groups()
+        pairs = [pair.strip().split(" as ") for pair in names.replace("\n", " ").split(",") if pair.strip()]
         if kind == "export":
-            given.extend(f"{pair[-1]}: {name_of(other)}.{pair[0]}" for pair in pairs)
+            exports.extend(f"{pair[-1]}: {name_of(other)}.{pair[0]}" for pair in pairs)
             return ""
         return f"const {{ {', '.join(': '.join(pair) for pair in pairs)} }} = {name_of(other)};\n"
 
     body = _IMPORT.sub(taken, text)
-    given += [found[1] for found in _EXPORT.finditer(body)]
+    exports += [match[1] for match in _EXPORT.finditer(body)]
     body = _EXPORT.sub("", body)
     if last := _LAST.search(body):
-        pairs = [one.strip().split(" as ") for one in last[1].split(",")]
-        given += [f"{pair[-1]}: {pair[0]}" for pair in pairs]
+        pairs = [pair.strip().split(" as ") for pair in last[1].split(",")]
+        exports += [f"{pair[-1]}: {pair[0]}" for pair in pairs]
         body = body[: last.start()]
-    return f"{body.rstrip()}\n" + (f"return {{ {', '.join(given)} }};\n" if given else "")
+    return f"{body.rstrip()}\n" + (f"return {{ {', '.join(exports)} }};\n" if exports else "")

@@ -57,7 +57,7 @@ class PageRequest:
         if view not in view_names():
             raise unknown("view", view, view_names())
         panels, dropped = request.get("panels", ()), request.get("dropped", {})
-        texts = isinstance(dropped, Mapping) and all(isinstance(one, str) for pair in dropped.items() for one in pair)
+        texts = isinstance(dropped, Mapping) and all(isinstance(text, str) for pair in dropped.items() for text in pair)
         if not isinstance(fields, Mapping) or not texts or not isinstance(panels, list | tuple):
             raise InputError("A request has `fields` and `dropped`, objects, and `panels`, a list of names.")
         used = ("view", "fields", "panels", "dropped", "brief")
@@ -74,12 +74,12 @@ class PageRequest:
         short = self.brief if brief is None else brief
         memory = KEPT_BRIEF if short else KEPT
         key = record_key(command, fields, self.dropped, short)
-        found = memory.get(key)
-        if found is None:
+        record = memory.get(key)
+        if record is None:
             question = question_of(command, fields, self.dropped)
-            found = _answered(command, question, PageListener(self.send), short)
-            memory.put(key, found)
-        return found
+            record = _answered(command, question, PageListener(self.send), short)
+            memory.put(key, record)
+        return record
 
     @property
     def listener(self) -> Listener:
@@ -88,10 +88,10 @@ class PageRequest:
 
     def text(self, name: str, default: str = "") -> str:
         """A word of the request beyond its fields."""
-        found = self.more.get(name, default)
-        if not isinstance(found, str):
-            raise InputError(f"{name} is {shorten(found)}; it takes text.")
-        return found
+        value = self.more.get(name, default)
+        if not isinstance(value, str):
+            raise InputError(f"{name} is {shorten(value)}; it takes text.")
+        return value
 
 
 def _answered(command: str, question: Any, listener: Listener, brief: bool) -> Any:

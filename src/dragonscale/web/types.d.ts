@@ -17,14 +17,14 @@ export interface LineRow {
   hbm: ShownAmount; sent: ShownAmount; bound: ShownAmount; expected: ShownAmount; exposed: ShownAmount;
 }
 /** A tensor on a chip. */
-export interface SustainedRow { what: string; section: string; bytes: ShownAmount; since?: string; until?: string }
+export interface HeldTensorRow { what: string; section: string; bytes: ShownAmount; since?: string; until?: string }
 /** A part of a bar, with the lines that it opens. */
 export interface BarPart {
   name: string; role: string; shown: ShownAmount; lines?: Array<LineRow>; hidden?: ShownAmount; bound?: ShownAmount;
   share?: ShownAmount;
 }
 /** A part of memory. */
-export interface HeldPart { name: string; role: string; shown: ShownAmount; lines?: Array<SustainedRow> }
+export interface HeldPart { name: string; role: string; shown: ShownAmount; lines?: Array<HeldTensorRow> }
 /** Memory that nothing takes. */
 export interface Leftover { name: string; shown: ShownAmount }
 /** A side of a chart. */
@@ -45,7 +45,7 @@ export interface DrawnRoof {
 /** An operation under roofs; `roof` is the one it lies under. */
 export interface DrawnPoint {
   name: string; intensity: number; rate: number; bound: string; why: string; role?: string; roof?: string;
-  phase?: string; section?: string; text?: string;
+  phase?: string; group?: string; section?: string; text?: string;
 }
 /** A named point. */
 export interface ChartMark { x: number; y: number; text: string; role?: string }
@@ -305,7 +305,7 @@ export interface ChipRow {
   cells: Record<string, ShownAmount>;
 }
 export interface ChipsTable { columns: Array<TableColumn>; rows: Array<ChipRow> }
-export interface ScatterPoint { x: number; y: number; name: string; role: string }
+export interface ScatterPoint { x: number; y: number; name: string; group: string; role: string }
 export interface ScatterPicture {
   title: string; about: string; x: ChartAxis; y: ChartAxis; points: Array<ScatterPoint>;
 }

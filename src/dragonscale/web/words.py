@@ -53,21 +53,21 @@ def looks_like_file(text: str) -> bool:
 
 def question_of(command: str, fields: Mapping[str, Any], dropped: Mapping[str, str] | None = None) -> Any:
     """The question of a command; `dropped` holds configs as text by the name that a field calls them."""
-    every = tools() | {name: PlannerTool(COMMANDS[name]) for name in _JOBS}
+    commands = tools() | {name: PlannerTool(COMMANDS[name]) for name in _JOBS}
     name = command.replace(" ", "_")
-    if name not in every:
-        raise unknown("question", command, every)
+    if name not in commands:
+        raise unknown("question", command, commands)
     for field, value in fields.items():
         for text in value if isinstance(value, list) else [value]:
             if isinstance(text, str) and looks_like_file(text):
                 instead = "the page reads none: drop the file on it instead."
                 raise InputError(f"{field} is {shorten(text)}, which looks like a file; {instead}")
-    question = every[name].question(fields)
+    question = commands[name].question(fields)
     if "trace" in fields:
         vars(question)["trace"] = dropped_trace(fields["trace"], dropped or {})
-    given = fields.get("model")
-    if dropped and isinstance(given, str) and given in dropped:
-        vars(question)["model"] = dropped_model(given, dropped[given])
+    model = fields.get("model")
+    if dropped and isinstance(model, str) and model in dropped:
+        vars(question)["model"] = dropped_model(model, dropped[model])
     return question
 
 
@@ -91,9 +91,9 @@ def dropped_model(name: str, text: str) -> Any:
             f"The config {shorten(name)} has {len(text):,} characters; at most {LARGEST_CONFIG:,} are read."
         )
     try:
-        given = json.loads(text)
+        config = json.loads(text)
     except (ValueError, RecursionError):
         raise InputError(f"The file {shorten(name)} is not JSON; drop a model's config.json.") from None
-    if not isinstance(given, dict):
+    if not isinstance(config, dict):
         raise InputError(f"The file {shorten(name)} holds JSON, but not an object with fields, as a config.json does.")
-    return load_config(given, name)
+    return load_config(config, name)

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 import dragonscale as ds
-from dragonscale.commands.profile import shown
 from dragonscale.commands.profile.page import beside, page
 from dragonscale.commands.profile.profile_records import ProfileReport
-from dragonscale.commands.profile.shown import shown_step
+from dragonscale.evidence.profiles import shown_step as shown
 from dragonscale.evidence.profiles.analysis import analyse
 from dragonscale.evidence.profiles.attribution import attributed
 from dragonscale.evidence.profiles.recording import OpText, Recorder
+from dragonscale.evidence.profiles.shown_step import shown_step
 
 HERE = Path(__file__).parent / "recorded"
 EVIL = """</script><script>alert(1)</script><img src=x onerror="alert('2')">\u2028&amp;"""
@@ -64,7 +64,7 @@ def test_names_cannot_become_markup() -> None:
 def test_no_more_is_drawn_than_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
     report = ds.profile(str(HERE / "torch_train.trace.json.gz"))
     whole = shown_step(report.analysis)
-    monkeypatch.setattr(shown, "MOST", 100)
+    monkeypatch.setattr(shown, "MAX_EVENTS", 100)
     few = shown_step(report.analysis)
     assert whole is not None
     assert few is not None

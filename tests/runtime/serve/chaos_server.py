@@ -67,11 +67,11 @@ def len_of_prompt(request: Any) -> int:
 
 
 async def serve(model: str, roles: str, sequences: int, queue: int, unread: int, port: int, record: str) -> None:
-    from dragonscale.commands.run.serve_traffic import TrafficRecord
     from dragonscale.runtime.server.front import ServingFront
     from dragonscale.runtime.server.http import build_app, serve_http
     from dragonscale.runtime.server.routes import HttpSettings
     from dragonscale.runtime.server.text import plain_text
+    from dragonscale.runtime.server.traffic_record import TrafficRecord
 
     with tempfile.TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", port), backlog=1024) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)  # who does not read is soon noticed

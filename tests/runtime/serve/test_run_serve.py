@@ -22,7 +22,6 @@ from dragonscale.commands.questions.validate import ServingScoreQuestion
 from dragonscale.commands.run.run_serve import ServedSoFar
 from dragonscale.commands.run.serve_order import read_order
 from dragonscale.commands.run.serve_planned import planned_page_bytes, planned_serving, uneven_heads
-from dragonscale.commands.run.serve_traffic import TrafficRecord
 from dragonscale.commands.simulate.ask_simulate import ask as ask_simulate
 from dragonscale.commands.simulate.simulate_question import read_question
 from dragonscale.commands.validate.ask_validate import ask_serving
@@ -30,6 +29,7 @@ from dragonscale.errors import InputError
 from dragonscale.listener import Listener
 from dragonscale.models.huggingface import load_config
 from dragonscale.runtime.server.handover import HandoverRoom, read_arrays, write_arrays
+from dragonscale.runtime.server.traffic_record import TrafficRecord
 from dragonscale.serving.engine.plan import parse_serving_plan
 from dragonscale.serving.engine.plan_file import SavedPlan, SavedPrefill, SavedTraffic, save_serving_plan
 from dragonscale.serving.iteration.capacity import capacity

@@ -50,7 +50,7 @@ def amount(value: float, dimension: str, digits: int = 3) -> str:
     return f"{match[1]} {unit}" if match and unit else text
 
 
-def tick_expression(dimension: str, most: float = 0.0) -> str:
+def tick_expression(dimension: str, largest: float = 0.0) -> str:
     """The Vega expression that labels a tick of an axis in this dimension, all in one unit where the largest value is
     given.
 
@@ -69,8 +69,8 @@ def tick_expression(dimension: str, most: float = 0.0) -> str:
     base, _, per = dimension.partition("/")
     after = f"/{per}" if per else ""
     steps = _STEPS[base]
-    if most:
-        steps = [next((step for step in steps if most >= step[0]), steps[-1])]
+    if largest:
+        steps = [next((step for step in steps if largest >= step[0]), steps[-1])]
     text = "'0'"
     for size, unit in reversed(steps):
         shown = f"format(datum.value / {size:g}, ',.3~r') + '{unit}{after}'"
@@ -78,28 +78,28 @@ def tick_expression(dimension: str, most: float = 0.0) -> str:
     return f"datum.value == 0 ? '0' : {text}"
 
 
-def log_domain(values: list[float], room: float = 0.06) -> tuple[float, float]:
+def log_domain(values: list[float], margin: float = 0.06) -> tuple[float, float]:
     """A logarithmic axis that holds these values with a little room at both ends, and no empty decade.
 
     >>> low, high = log_domain([3.0, 700.0])
     >>> 1 < low < 3, 700 < high < 1000
     (True, True)
     """
-    known = [value for value in values if value > 0 and math.isfinite(value)]
-    if not known:
+    positive = [value for value in values if value > 0 and math.isfinite(value)]
+    if not positive:
         return 0.1, 10.0
-    low, high = math.log10(min(known)), math.log10(max(known))
+    low, high = math.log10(min(positive)), math.log10(max(positive))
     if high - low < 0.3:  # a span of less than a factor of two gets at least that
         middle = (low + high) / 2
         low, high = middle - 0.15, middle + 0.15
-    edge = (high - low) * room
+    edge = (high - low) * margin
     return 10 ** (low - edge), 10 ** (high + edge)
 
 
-def log_ticks(low: float, high: float, most: int = 9) -> list[float]:
+def log_ticks(low: float, high: float, max_ticks: int = 9) -> list[float]:
     """Ticks of a logarithmic axis: decades, and 2 and 5 (or 1 to 9) between them where there is room.
 
-    >>> log_ticks(80, 1200, most=4), log_ticks(1, 1e6)
+    >>> log_ticks(80, 1200, max_ticks=4), log_ticks(1, 1e6)
     ([100.0, 200.0, 500.0, 1000.0], [1.0, 10.0, 100.0, 1000.0, 10000.0, 100000.0, 1000000.0])
     """
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
@@ -107,11 +107,11 @@ def log_ticks(low: float, high: float, most: int = 9) -> list[float]:
     for steps in ((1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9), (1, 2, 3, 5, 7), (1, 2, 5), (1,)):
         inside = [float(f"{step}e{power}") for power in decades for step in steps]
         inside = [tick for tick in inside if low * 0.999 <= tick <= high * 1.001]
-        if len(inside) <= most:
+        if len(inside) <= max_ticks:
             return inside
-    return inside[:: -(-len(inside) // most)]
+    return inside[:: -(-len(inside) // max_ticks)]
 
 
-def linear_ceiling(most: float, room: float = 0.04) -> float:
+def linear_ceiling(largest: float, margin: float = 0.04) -> float:
     """The end of a linear axis that starts at zero and holds the largest value with a little room."""
-    return most * (1 + room) if most > 0 else 1.0
+    return largest * (1 + margin) if largest > 0 else 1.0

@@ -65,26 +65,26 @@ def upward(axis: Axis, field: str) -> dict[str, Any]:
     return channel
 
 
-def log_axis(title: str, dimension: str, values: Iterable[float], ticks: int = 9, room: float = 0.06) -> Axis:
+def log_axis(title: str, dimension: str, values: Iterable[float], ticks: int = 9, margin: float = 0.06) -> Axis:
     """A logarithmic axis around values, with ticks at round numbers and no empty decade."""
-    low, high = log_domain(list(values), room)
+    low, high = log_domain(list(values), margin)
     marks = powers(low, high) if dimension == "degree" else log_ticks(low, high, ticks)
     return Axis(title, dimension, low, high, True, ticks=tuple(marks))
 
 
-def zero_axis(title: str, dimension: str, values: Iterable[float], room: float = 0.04, grid: bool = True) -> Axis:
+def zero_axis(title: str, dimension: str, values: Iterable[float], margin: float = 0.04, grid: bool = True) -> Axis:
     """A linear axis from zero to a little more than the largest value."""
-    return Axis(title, dimension, 0.0, linear_ceiling(max(values, default=1.0), room), grid=grid)
+    return Axis(title, dimension, 0.0, linear_ceiling(max(values, default=1.0), margin), grid=grid)
 
 
-def powers(low: float, high: float, most: int = 10) -> list[float]:
+def powers(low: float, high: float, max_ticks: int = 10) -> list[float]:
     """Powers of two between two numbers, every other one where there are many.
 
     >>> powers(30, 600)
     [32.0, 64.0, 128.0, 256.0, 512.0]
     """
-    found = [2.0**power for power in range(math.ceil(math.log2(low)), math.floor(math.log2(high)) + 1)]
-    return found[:: -(-len(found) // most)] if found else []
+    ticks = [2.0**power for power in range(math.ceil(math.log2(low)), math.floor(math.log2(high)) + 1)]
+    return ticks[:: -(-len(ticks) // max_ticks)] if ticks else []
 
 
 Row = dict[str, Any]

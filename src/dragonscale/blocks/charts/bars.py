@@ -30,20 +30,20 @@ def bars(
     rows: Sequence[Bar], title: str, subtitle: str = "", dimension: str = "number", axis: str = "", width: int = WIDTH
 ) -> Chart:
     """A bar for each row, in the order given; rows of one name stand together, coloured by their group."""
-    every = list(dict.fromkeys(row.name for row in rows))
-    shown = dict(zip(every, distinct(every, 52), strict=True))
+    names = list(dict.fromkeys(row.name for row in rows))
+    shown = dict(zip(names, distinct(names, 52), strict=True))
     groups = list(dict.fromkeys(row.group for row in rows))
     thick = THICK if len(groups) < 2 else THIN
     left = max((text_width(name, LABEL) for name in shown.values()), default=0.0) + 14
-    said = [amount(row.value, dimension) + (f" ({row.remark})" if row.remark else "") for row in rows]
-    right = max((text_width(text, LABEL) for text in said), default=0.0) + 14
+    labels = [amount(row.value, dimension) + (f" ({row.remark})" if row.remark else "") for row in rows]
+    right = max((text_width(text, LABEL) for text in labels), default=0.0) + 14
     inside = max(width - left - right, 260.0)
-    x = zero_axis(axis, dimension, [row.value for row in rows], room=0.0, grid=False)
+    x = zero_axis(axis, dimension, [row.value for row in rows], margin=0.0, grid=False)
     drawn, texts, heads, top = list[Row](), list[Row](), list[Row](), 0.0
-    for name in every:
-        own = [(row, text) for row, text in zip(rows, said, strict=True) if row.name == name]
-        heads.append({"x": 0.0, "y": top + thick * len(own) / 2, "text": shown[name]})
-        for row, text in own:
+    for name in names:
+        labelled = [(row, text) for row, text in zip(rows, labels, strict=True) if row.name == name]
+        heads.append({"x": 0.0, "y": top + thick * len(labelled) / 2, "text": shown[name]})
+        for row, text in labelled:
             paint = row.role or SERIES[groups.index(row.group) % len(SERIES)]
             bar = {"from": 0.0, "to": row.value, "top": top + 1, "bottom": top + thick - 1, "paint": paint}
             drawn.append(bar | {"name": row.name, "amount": text, "group": row.group})

@@ -44,13 +44,13 @@ class Chart:
         chosen = theme_named(theme or self.theme)
         settings = config(chosen)
         drawn = resolved(self.spec, chosen)
-        own = drawn.pop("config", {})
+        own_config = drawn.pop("config", {})
         return {
             "$schema": SCHEMA,
             "background": settings.pop("background"),
             "padding": settings.pop("padding"),
             **drawn,
-            "config": settings | own,
+            "config": settings | own_config,
         }
 
     def save(self, path: str | Path, theme: str = "") -> None:
@@ -61,8 +61,8 @@ class Chart:
     @property
     def title(self) -> str:
         """What the picture says it is."""
-        found = self.spec.get("title") or {}
-        return str(found.get("text", ""))
+        title = self.spec.get("title") or {}
+        return str(title.get("text", ""))
 
     def __repr__(self) -> str:
         return f"Chart({self.title!r})"
@@ -78,17 +78,17 @@ class Chart:
 
 def framed(title: str, content: dict[str, Any], subtitle: str = "", **more: Any) -> Chart:
     """A chart with a title above it, and a line that says more below that."""
-    words: dict[str, Any] = {"text": title} | ({"subtitle": subtitle} if subtitle else {})
-    return Chart({"title": words, **content, **more})
+    title_spec: dict[str, Any] = {"text": title} | ({"subtitle": subtitle} if subtitle else {})
+    return Chart({"title": title_spec, **content, **more})
 
 
 def together(charts: Sequence[Chart], title: str, subtitle: str = "", columns: int = 1, spacing: int = 34) -> Chart:
     """Several charts in one figure, in rows of so many; their titles become headings."""
     parts: list[dict[str, Any]] = []
-    for one in charts:
-        heading = {**one.spec["title"], "fontSize": TITLE - 4, "offset": 12, "anchor": "start"}
-        bare = {key: value for key, value in one.spec.items() if key != "title"}
-        parts.append(bare | ({"title": heading} if one.title else {}))
+    for chart in charts:
+        heading = {**chart.spec["title"], "fontSize": TITLE - 4, "offset": 12, "anchor": "start"}
+        bare = {key: value for key, value in chart.spec.items() if key != "title"}
+        parts.append(bare | ({"title": heading} if chart.title else {}))
     content = {"concat": parts, "columns": columns, "spacing": spacing, "resolve": {"scale": {"color": "independent"}}}
     return framed(title, content, subtitle)
 
@@ -149,10 +149,10 @@ def counted_anew(svg: str) -> str:
     >>> counted_anew('<g clip-path="url(#clip44)"/><clipPath id="clip45"/><clipPath id="clip44"/>')
     '<g clip-path="url(#clip1)"/><clipPath id="clip2"/><clipPath id="clip1"/>'
     """
-    numbers: dict[str, int] = {}
+    counts: dict[str, int] = {}
 
     def counted(match: re.Match[str]) -> str:
-        return f"{match[1]}{numbers.setdefault(match[0], len(numbers) + 1)}"
+        return f"{match[1]}{counts.setdefault(match[0], len(counts) + 1)}"
 
     return re.sub(r"(?<=[#\"])(clip|gradient_)\d+\b", counted, svg)
 

@@ -31,19 +31,19 @@ def heat_map(
     answer."""
     columns, lines = list(dict.fromkeys(row[0] for row in rows)), list(dict.fromkeys(row[1] for row in rows))
     across, down = (dict(zip(names, distinct(names, 34), strict=True)) for names in (columns, lines))
-    known = [row[2] for row in rows if row[2] is not None]
-    low, high = min(known, default=0.0), max(known, default=1.0)
+    known_values = [row[2] for row in rows if row[2] is not None]
+    low, high = min(known_values, default=0.0), max(known_values, default=1.0)
     domain = colour_range(low, high)
     middle = domain[0] + (domain[1] - domain[0]) * DARK_BELOW
-    texts = _texts(known, dimension)
+    texts = _texts(known_values, dimension)
     cells = [
         {"x": across[a], "y": down[b], "value": value, "text": "–" if value is None else texts[value]}
         for a, b, value in rows
     ]
-    numbers, heads = [cell["text"] for cell in cells], across.values()
-    widths = [text_width(text, LABEL) + 18 for text in numbers] + [text_width(name, LABEL) + 14 for name in heads]
+    cell_texts, heads = [cell["text"] for cell in cells], across.values()
+    widths = [text_width(text, LABEL) + 18 for text in cell_texts] + [text_width(name, LABEL) + 14 for name in heads]
     wide = max([CELL[0], *widths])
-    place = {"x": _place("x", x, list(across.values())), "y": _place("y", y, list(down.values()))}
+    channels = {"x": _place("x", x, list(across.values())), "y": _place("y", y, list(down.values()))}
     key = {"title": None, "values": domain, "labelExpr": _ends(domain, dimension), "gradientLength": 80}
     colour = {"field": "value", "type": "quantitative", "scale": {"scheme": SCHEME, "domain": domain}, "legend": key}
     dark = {"condition": {"test": f"datum.value >= {middle!r}", "value": "#000000"}, "value": "#FFFFFF"}
@@ -51,10 +51,10 @@ def heat_map(
     rect = {"type": "rect", "stroke": "@background", "strokeWidth": 2}
     text = {"type": "text", "fontSize": LABEL}
     layers = [
-        ChartLayer(rect, answered, place | {"color": colour}),
-        ChartLayer(rect | {"color": "@free"}, missing, place),
-        ChartLayer(text, answered, place | {"text": {"field": "text"}, "color": dark}),
-        ChartLayer(text | {"color": "@muted"}, missing, place | {"text": {"field": "text"}}),
+        ChartLayer(rect, answered, channels | {"color": colour}),
+        ChartLayer(rect | {"color": "@free"}, missing, channels),
+        ChartLayer(text, answered, channels | {"text": {"field": "text"}, "color": dark}),
+        ChartLayer(text | {"color": "@muted"}, missing, channels | {"text": {"field": "text"}}),
     ]
     view = layered(layers, 0, 0) | {"width": {"step": round(min(wide, 150))}, "height": {"step": CELL[1]}}
     return framed(title, view, subtitle or what)

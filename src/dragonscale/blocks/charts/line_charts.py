@@ -86,44 +86,44 @@ def line_view(
     numbered: Sequence[tuple[float, float, str]] = (),
 ) -> tuple[dict[str, Any], list[StackPart]]:
     """The layers of a line chart, and the lines that found no room for their names."""
-    names = distinct([one.name for one in series], 60)
+    names = distinct([line.name for line in series], 60)
     series = [
-        replace(one, name=name, role=one.role or SERIES[number % len(SERIES)])
-        for number, (one, name) in enumerate(zip(series, names, strict=True))
+        replace(line, name=name, role=line.role or SERIES[number % len(SERIES)])
+        for number, (line, name) in enumerate(zip(series, names, strict=True))
     ]
-    segments = [segment for one in series for segment in _segments(one, here)]
+    segments = [segment for line in series for segment in _segments(line, here)]
     segments += [_rule_segment(rule, here) for rule in rules]
-    ruled, taken = _rules(rules, here)
+    ruled, occupied = _rules(rules, here)
     ends, named, last = _ends(series, here)
-    marked, boxes = _marks(marks, here, segments, [*taken, *last])
-    others = [one for number, one in enumerate(series) if number not in named]
-    beside, missing = _beside(others, here, segments, [*taken, *boxes])
+    marked, boxes = _marks(marks, here, segments, [*occupied, *last])
+    others = [line for number, line in enumerate(series) if number not in named]
+    name_layers, missing = _beside(others, here, segments, [*occupied, *boxes])
     layers = [*ruled]
-    for one in series:
-        rows = [{"x": a, "y": b, "line": one.name, "paint": one.role} for a, b in one.points]
-        dashes = {"strokeDash": [7, 5]} if one.dashed else {}
-        steps = {"interpolate": "step-after"} if one.steps else {}
+    for line in series:
+        rows = [{"x": a, "y": b, "line": line.name, "paint": line.role} for a, b in line.points]
+        dashes = {"strokeDash": [7, 5]} if line.dashed else {}
+        steps = {"interpolate": "step-after"} if line.steps else {}
         drawn = {"type": "line", "strokeWidth": STROKE, "clip": True, "strokeJoin": "round"} | dashes | steps
         layers.append(here.layer(drawn, rows, **tooltip("line", "x", "y")))
-        if one.dots:
+        if line.dots:
             layers.append(here.dots(rows, 62, stroke="@background", strokeWidth=1.2))
-    layers += [*ends, *beside, *marked, *_numbers(numbered, here, segments)]
+    layers += [*ends, *name_layers, *marked, *_numbers(numbered, here, segments)]
     return here.view(layers), missing
 
 
 def _numbers(numbered: Sequence[tuple[float, float, str]], here: Picture, segments: list[Segment]) -> list[ChartLayer]:
     """Numbers in circles at their points; where one would cover another it stands beside its point,
     with a line to it."""
-    layers, taken = list[ChartLayer](), list[Box]()
+    layers, occupied = list[ChartLayer](), list[Box]()
     for number, (x, y, name) in enumerate(numbered, 1):
         at = here.at(x, y)
         box = (at[0] - BADGE, at[1] - BADGE, at[0] + BADGE, at[1] + BADGE)
-        if any(_touches(box, other) for other in taken):
+        if any(_touches(box, other) for other in occupied):
             frame = (0.0, -BADGE, here.width, here.height)
-            [spot] = place_labels([at], [(2 * BADGE, 2 * BADGE)], frame, segments, taken, gap=14.0)
+            [spot] = place_labels([at], [(2 * BADGE, 2 * BADGE)], frame, segments, occupied, gap=14.0)
             if spot is not None:
                 box = (spot.x, spot.y - BADGE, spot.x + 2 * BADGE, spot.y + BADGE)
-        taken.append(box)
+        occupied.append(box)
         x1, y1 = here.value((box[0] + box[2]) / 2, (box[1] + box[3]) / 2)
         rows = [{"x": x1, "y": y1, "name": name, "text": str(number)}]
         layers += [
@@ -140,20 +140,20 @@ def numbered_list(names: Sequence[str], width: float) -> dict[str, Any]:
     columns = 2 if wide * 2 <= width and len(names) > 3 else 1
     lines = -(-len(names) // columns)
     rows = [
-        {"x": place // lines * width / 2, "y": place % lines * 24 + 12, "text": str(place + 1), "name": name}
-        for place, name in enumerate(names)
+        {"x": index // lines * width / 2, "y": index % lines * 24 + 12, "text": str(index + 1), "name": name}
+        for index, name in enumerate(names)
     ]
     here = pane(width, lines * 24)
     names_beside = here.texts(rows, text="name", dx=24, color="@ink")
     return here.view([here.texts(rows, fontWeight="bold", color="@ink"), names_beside])
 
 
-def _segments(one: LineSeries, here: Picture) -> list[Segment]:
-    points = [here.at(x, y) for x, y in one.points if here.inside(x, y)]
-    found: list[Segment] = []
+def _segments(line: LineSeries, here: Picture) -> list[Segment]:
+    points = [here.at(x, y) for x, y in line.points if here.inside(x, y)]
+    segments: list[Segment] = []
     for a, b in itertools.pairwise(points):
-        found += [(*a, b[0], a[1]), (b[0], a[1], *b)] if one.steps else [(*a, *b)]
-    return found
+        segments += [(*a, b[0], a[1]), (b[0], a[1], *b)] if line.steps else [(*a, *b)]
+    return segments
 
 
 def _rule_segment(rule: RuleLine, here: Picture) -> Segment:
@@ -167,7 +167,7 @@ def _rule_segment(rule: RuleLine, here: Picture) -> Segment:
 def _rules(rules: Sequence[RuleLine], here: Picture) -> tuple[list[ChartLayer], list[Box]]:
     """Rules with their names, which go into rows above the picture so that none covers another."""
     title = (0.0, -24.0, text_width(here.y.title, LABEL) + 12, -6.0)
-    layers, taken = list[ChartLayer](), list[Box]()
+    layers, occupied = list[ChartLayer](), list[Box]()
     # From right to left, each name to the right of its rule: no rule then crosses the name of another.
     for rule in sorted(rules, key=lambda rule: -rule.value):
         mark = {"type": "rule", "color": f"@{rule.role}", "strokeWidth": 1.8, "strokeDash": [6, 4]}
@@ -179,24 +179,24 @@ def _rules(rules: Sequence[RuleLine], here: Picture) -> tuple[list[ChartLayer], 
         else:
             left, _ = here.at(rule.value, here.y.low)
             top = -24.0
-            while any(_touches((left, top, left + wide, top + 16), other) for other in [*taken, title]):
+            while any(_touches((left, top, left + wide, top + 16), other) for other in [*occupied, title]):
                 top -= 18
             box = (left + 5, top, left + wide, top + 16)
             _, end = here.value(0, top + 3)
             rows = [{"x": rule.value, "y": here.y.low, "top": end}]
             layers.append(here.layer(mark, rows, y2="top"))
-        taken.append(box)
+        occupied.append(box)
         name = here.label(box[0], (box[1] + box[3]) / 2, rule.name)
         layers.append(here.texts([name], color=f"@{rule.role}", fontSize=SMALL))
-    return layers, taken
+    return layers, occupied
 
 
-def _touches(one: Box, other: Box) -> bool:
-    return one[0] < other[2] + 4 and other[0] < one[2] + 4 and one[1] < other[3] and other[1] < one[3]
+def _touches(box: Box, other: Box) -> bool:
+    return box[0] < other[2] + 4 and other[0] < box[2] + 4 and box[1] < other[3] and other[1] < box[3]
 
 
 def _marks(
-    marks: Sequence[Mark], here: Picture, segments: list[Segment], taken: list[Box]
+    marks: Sequence[Mark], here: Picture, segments: list[Segment], occupied: list[Box]
 ) -> tuple[list[ChartLayer], list[Box]]:
     """Named points, with their names where there is room."""
     if not marks:
@@ -204,7 +204,7 @@ def _marks(
     at = [here.at(mark.x, mark.y) for mark in marks]
     sizes = [(text_width(mark.name, LABEL), LABEL + 2.0) for mark in marks]
     frame = (0.0, -4.0, here.width + 120, here.height)
-    placed = place_labels(at, sizes, frame, segments, taken)
+    placed = place_labels(at, sizes, frame, segments, occupied)
     rows, boxes = LayerRows(list), list[Box]()
     for spot, mark, (left, _), (wide, tall) in zip(placed, marks, at, sizes, strict=True):
         if spot is None:
@@ -226,9 +226,9 @@ def _marks(
 def _ends(series: Sequence[LineSeries], here: Picture) -> tuple[list[ChartLayer], set[int], list[Box]]:
     """Names at the right edge of the lines that end there, and the room they take."""
     ending = {
-        number: here.at(*one.points[-1])
-        for number, one in enumerate(series)
-        if one.name and one.points and here.x.share(one.points[-1][0]) > 0.93 and here.inside(*one.points[-1])
+        number: here.at(*line.points[-1])
+        for number, line in enumerate(series)
+        if line.name and line.points and here.x.share(line.points[-1][0]) > 0.93 and here.inside(*line.points[-1])
     }
     if not ending:
         return [], set(), []
@@ -245,20 +245,20 @@ def _ends(series: Sequence[LineSeries], here: Picture) -> tuple[list[ChartLayer]
 
 
 def _beside(
-    series: Sequence[LineSeries], here: Picture, segments: list[Segment], taken: list[Box]
+    series: Sequence[LineSeries], here: Picture, segments: list[Segment], occupied: list[Box]
 ) -> tuple[list[ChartLayer], list[StackPart]]:
     """Names beside the lines that end inside, and those that find no room."""
-    texts, missing, boxes, frame = list[Row](), list[StackPart](), list(taken), (0.0, 0.0, here.width, here.height)
-    for one in series:
-        size = (text_width(one.name, LABEL), LABEL + 2.0)
-        known = [here.at(x, y) for x, y in one.points if here.inside(x, y)]
-        for part in (0.999, 0.62, 0.5, 0.75, 0.38, 0.25, 0.86, 0.12, 0.0) if known else ():
-            anchor = known[min(int(part * len(known)), len(known) - 1)]
+    texts, missing, boxes, frame = list[Row](), list[StackPart](), list(occupied), (0.0, 0.0, here.width, here.height)
+    for line in series:
+        size = (text_width(line.name, LABEL), LABEL + 2.0)
+        points_inside = [here.at(x, y) for x, y in line.points if here.inside(x, y)]
+        for part in (0.999, 0.62, 0.5, 0.75, 0.38, 0.25, 0.86, 0.12, 0.0) if points_inside else ():
+            anchor = points_inside[min(int(part * len(points_inside)), len(points_inside) - 1)]
             [spot] = place_labels([anchor], [size], frame, segments, boxes, gap=7.0)
             if spot is not None and not spot.far:
-                texts.append(here.label(spot.x, spot.y, one.name))
+                texts.append(here.label(spot.x, spot.y, line.name))
                 boxes.append((spot.x, spot.y - 8, spot.x + size[0], spot.y + 8))
                 break
         else:
-            missing.append(StackPart(one.name, 0.0, one.role))
+            missing.append(StackPart(line.name, 0.0, line.role))
     return [here.texts(texts, color="@ink")] if texts else [], missing

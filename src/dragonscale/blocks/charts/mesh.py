@@ -72,16 +72,19 @@ def mesh_chart(
 ) -> Chart:
     """The mesh and, beside it, its axes with what they move; `down` stacks the groups of the outermost axis, where
     there is room, so that two axes make rows and columns."""
-    used = [one for one in axes if one.degree > 1]
-    frames, more = _enlarged(*mesh_frames([(one.name, one.degree) for one in used], height, down), height)
-    wide, tall = max((one.right for one in frames), default=CHIP), max((one.bottom for one in frames), default=CHIP)
-    roles = {one.name: one.role for one in used}
+    used = [axis for axis in axes if axis.degree > 1]
+    frames, more = _enlarged(*mesh_frames([(axis.name, axis.degree) for axis in used], height, down), height)
+    wide, tall = (
+        max((frame.right for frame in frames), default=CHIP),
+        max((frame.bottom for frame in frames), default=CHIP),
+    )
+    roles = {axis.name: axis.role for axis in used}
     note = f"each square is one {chip}" + (", dots are the others" if more else "")
     across, high = max(wide + 4, text_width(note, SMALL) + 8), tall + LINE + 8
     here = pane(across, high)
     dots = [{"x": left + 5 * n, "y": top} for left, top in more for n in (-1, 0, 1)]
-    boxes = [_rect(one) | {"paint": roles[one.axis]} for one in frames if one.axis]
-    chips = [_rect(one) for one in frames if not one.axis]
+    boxes = [_rect(frame) | {"paint": roles[frame.axis]} for frame in frames if frame.axis]
+    chips = [_rect(frame) for frame in frames if not frame.axis]
     picture = here.view(
         [
             here.boxes(boxes, filled=False, strokeWidth=2.5, cornerRadius=4),
@@ -96,14 +99,16 @@ def mesh_chart(
 
 def _enlarged(frames: list[AxisFrame], dots: list[Dot], height: float) -> tuple[list[AxisFrame], list[Dot]]:
     """A small mesh drawn larger, as far as there is room."""
-    wide, tall = max(one.right for one in frames), max(one.bottom for one in frames)
+    wide, tall = max(frame.right for frame in frames), max(frame.bottom for frame in frames)
     by = max(1.0, min(LARGEST, ROOM[0] / wide, height / tall))
-    larger = [AxisFrame(one.left * by, one.top * by, one.right * by, one.bottom * by, one.axis) for one in frames]
+    larger = [
+        AxisFrame(frame.left * by, frame.top * by, frame.right * by, frame.bottom * by, frame.axis) for frame in frames
+    ]
     return larger, [(x * by, y * by) for x, y in dots]
 
 
-def _rect(one: AxisFrame) -> Row:
-    return {"from": one.left, "to": one.right, "top": one.top, "bottom": one.bottom}
+def _rect(frame: AxisFrame) -> Row:
+    return {"from": frame.left, "to": frame.right, "top": frame.top, "bottom": frame.bottom}
 
 
 def mesh_frames(
@@ -120,20 +125,20 @@ def mesh_frames(
     for level, (name, degree) in enumerate(reversed(axes)):
         # Inner groups leave room for some of the outer ones.
         part = (level + 1) / len(axes)
-        room = max(ROOM[0] * part, 8 * (CHIP + APARTNESS)), height * part
+        space = max(ROOM[0] * part, 8 * (CHIP + APARTNESS)), height * part
         if down and level == len(axes) - 1 > 0 and degree * (frames[0].bottom + APARTNESS + 3) <= height:
-            room = 0.0, height
-        frames, dots = _repeated(frames, dots, name, degree, APARTNESS + (level > 0) * 3, room)
+            space = 0.0, height
+        frames, dots = _repeated(frames, dots, name, degree, APARTNESS + (level > 0) * 3, space)
     return frames, dots
 
 
-def grid(degree: int, wide: float, tall: float, room: tuple[float, float] = ROOM) -> tuple[int, int, int]:
+def grid(degree: int, wide: float, tall: float, space: tuple[float, float] = ROOM) -> tuple[int, int, int]:
     """Columns of a grid of members of this size, its rows, and how many members are drawn.
 
     >>> grid(8, 19, 19), grid(256, 60, 40), grid(4, 400, 300)
     ((8, 1, 8), (6, 5, 29), (1, 1, 1))
     """
-    columns, rows = max(1, int(room[0] // wide)), max(1, int(room[1] // tall))
+    columns, rows = max(1, int(space[0] // wide)), max(1, int(space[1] // tall))
     if degree <= columns:
         return degree, 1, degree
     if degree <= columns * rows:
@@ -143,13 +148,13 @@ def grid(degree: int, wide: float, tall: float, room: tuple[float, float] = ROOM
 
 
 def _repeated(
-    frames: list[AxisFrame], dots: list[Dot], name: str, degree: int, gap: float, room: tuple[float, float]
+    frames: list[AxisFrame], dots: list[Dot], name: str, degree: int, gap: float, space: tuple[float, float]
 ) -> tuple[list[AxisFrame], list[Dot]]:
     """One group again and again, with a frame around all."""
-    wide, tall = max(one.right for one in frames) + gap, max(one.bottom for one in frames) + gap
-    columns, rows, shown = grid(degree, wide, tall, room)
+    wide, tall = max(frame.right for frame in frames) + gap, max(frame.bottom for frame in frames) + gap
+    columns, rows, shown = grid(degree, wide, tall, space)
     moved = [(PAD + number % columns * wide, PAD + number // columns * tall) for number in range(shown)]
-    found = [_moved(one, dx, dy) for dx, dy in moved for one in frames]
+    copies = [_moved(frame, dx, dy) for dx, dy in moved for frame in frames]
     marks = [(x + dx, y + dy) for dx, dy in moved for x, y in dots]
     right, bottom = PAD * 2 + columns * wide - gap, PAD * 2 + rows * tall - gap
     if degree > shown:
@@ -157,32 +162,32 @@ def _repeated(
         right += 20 * beyond
         across = right - PAD - 9 if beyond else PAD + (columns - 0.5) * wide - gap / 2
         marks.append((across, PAD + (rows - 0.5) * tall - gap / 2))
-    return [AxisFrame(0, 0, right, bottom, name), *found], marks
+    return [AxisFrame(0, 0, right, bottom, name), *copies], marks
 
 
-def _moved(one: AxisFrame, dx: float, dy: float) -> AxisFrame:
-    return AxisFrame(one.left + dx, one.top + dy, one.right + dx, one.bottom + dy, one.axis)
+def _moved(frame: AxisFrame, dx: float, dy: float) -> AxisFrame:
+    return AxisFrame(frame.left + dx, frame.top + dy, frame.right + dx, frame.bottom + dy, frame.axis)
 
 
 def axis_table(axes: Sequence[MeshAxis], width: float) -> dict[str, Any]:
     """Each axis with what it splits and moves, outermost first."""
     rows, at = LayerRows(list), 8.0
-    moves = [move for one in axes for move in one.moves]
-    said = max((text_width(move.name, LABEL) for move in moves), default=0.0)
-    told = max((text_width(_time(move), LABEL) for move in moves if move.seconds), default=0.0)
-    first = max(24 + said + 80, width - told - 24)
-    second = first + told + 24
+    moves = [move for axis in axes for move in axis.moves]
+    name_width = max((text_width(move.name, LABEL) for move in moves), default=0.0)
+    time_width = max((text_width(_time(move), LABEL) for move in moves if move.seconds), default=0.0)
+    first = max(24 + name_width + 80, width - time_width - 24)
+    second = first + time_width + 24
     width = max(width, second)
-    for one in axes:
-        rows["swatches"].append({"from": 0.0, "to": 15.0, "top": at - 7.5, "bottom": at + 7.5, "paint": one.role})
-        rows["heads"].append({"x": 24.0, "y": at, "text": f"{one.name} {one.degree:,}"})
-        start = 24 + text_width(f"{one.name} {one.degree:,}", LABEL + 1, bold=True) + 12
-        lines = wrapped(f"splits {one.splits}", SMALL, width - start) if one.splits else []
+    for axis in axes:
+        rows["swatches"].append({"from": 0.0, "to": 15.0, "top": at - 7.5, "bottom": at + 7.5, "paint": axis.role})
+        rows["heads"].append({"x": 24.0, "y": at, "text": f"{axis.name} {axis.degree:,}"})
+        start = 24 + text_width(f"{axis.name} {axis.degree:,}", LABEL + 1, bold=True) + 12
+        lines = wrapped(f"splits {axis.splits}", SMALL, width - start) if axis.splits else []
         for line in lines:
             rows["words"].append({"x": start, "y": at, "text": line})
             at += LINE
         at += LINE if not lines else 2
-        for move in one.moves:
+        for move in axis.moves:
             rows["names"].append({"x": 24.0, "y": at, "text": move.name})
             rows["sizes"].append({"x": first, "y": at, "text": amount(move.bytes, "bytes")})
             if move.seconds:

@@ -23,13 +23,13 @@ class PlacedLabel:
     far: bool
 
 
-def overlap(one: Box, other: Box) -> bool:
+def overlap(box: Box, other: Box) -> bool:
     """Whether two boxes share a pixel.
 
     >>> overlap((0, 0, 10, 10), (9, 9, 20, 20)), overlap((0, 0, 10, 10), (10, 0, 20, 10))
     (True, False)
     """
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+    return box[0] < other[2] and other[0] < box[2] and box[1] < other[3] and other[1] < box[3]
 
 
 def crosses(box: Box, line: Segment, steps: int = 24) -> bool:
@@ -52,7 +52,7 @@ def place_labels(
     sizes: Sequence[tuple[float, float]],
     frame: Box,
     lines: Sequence[Segment] = (),
-    taken: Sequence[Box] = (),
+    occupied: Sequence[Box] = (),
     gap: float = 9.0,
 ) -> list[PlacedLabel | None]:
     """A place for each label (width, height) near its point, inside the frame; None where there is none.
@@ -61,13 +61,13 @@ def place_labels(
     True
     """
     dots = [(x - gap / 2, y - gap / 2, x + gap / 2, y + gap / 2) for x, y in points]
-    boxes: list[Box] = list(taken)
+    boxes: list[Box] = list(occupied)
     leads: list[Segment] = []
-    found: list[PlacedLabel | None] = [None] * len(points)
+    placed: list[PlacedLabel | None] = [None] * len(points)
     crowded = sorted(range(len(points)), key=lambda n: (_nearest(points, n), n))
     for number in crowded:
         width, height = sizes[number]
-        others = [dot for place, dot in enumerate(dots) if place != number]
+        others = [dot for index, dot in enumerate(dots) if index != number]
         for x, y, far in _places(points[number], width, height, gap):
             box = (x - 2, y - height / 2 - 1, x + width + 2, y + height / 2 + 1)
             inside = frame[0] <= box[0] and box[2] <= frame[2] and frame[1] <= box[1] and box[3] <= frame[3]
@@ -79,37 +79,37 @@ def place_labels(
             if free and not any(crosses(box, line) for line in (*lines, *leads)):
                 boxes.append(box)
                 leads += [lead] if far else []
-                found[number] = PlacedLabel(x, y, far)
+                placed[number] = PlacedLabel(x, y, far)
                 break
-    return found
+    return placed
 
 
 def _nearest(points: Sequence[tuple[float, float]], number: int) -> float:
     here = points[number]
-    return min((math.dist(here, other) for place, other in enumerate(points) if place != number), default=1e9)
+    return min((math.dist(here, other) for index, other in enumerate(points) if index != number), default=1e9)
 
 
 def _places(point: tuple[float, float], width: float, height: float, gap: float) -> list[tuple[float, float, bool]]:
     """Places around a point, best first: right, left, above, below, then further away."""
     x, y = point
-    near = [
+    close_by = [
         (x + gap, y),
         (x - gap - width, y),
         (x - width / 2, y - gap - height / 2),
         (x - width / 2, y + gap + height / 2),
     ]
-    near += [(x + gap * 0.7, y + way * (gap + height / 2)) for way in (-1, 1)]
-    near += [(x - gap * 0.7 - width, y + way * (gap + height / 2)) for way in (-1, 1)]
-    far = [
+    close_by += [(x + gap * 0.7, y + way * (gap + height / 2)) for way in (-1, 1)]
+    close_by += [(x - gap * 0.7 - width, y + way * (gap + height / 2)) for way in (-1, 1)]
+    further = [
         (x + side * reach - (width if side < 0 else 0), y + rise * reach)
         for reach in (26.0, 44.0, 64.0, 90.0)
         for rise in (0.45, -0.45, 0.9, -0.9)
         for side in (1, -1)
     ]
-    return [(*one, False) for one in near] + [(*one, True) for one in far]
+    return [(left, middle, False) for left, middle in close_by] + [(left, middle, True) for left, middle in further]
 
 
-def spread(heights: Sequence[float], room: float, low: float, high: float) -> list[float]:
+def spread(heights: Sequence[float], gap: float, low: float, high: float) -> list[float]:
     """Heights moved apart by at least `room`, in their order and within limits as far as they fit: labels at line ends.
 
     >>> spread([50, 52, 90], 16, 0, 100)
@@ -121,23 +121,23 @@ def spread(heights: Sequence[float], room: float, low: float, high: float) -> li
         groups.append([number])
         while (
             len(groups) > 1
-            and _top(heights, groups[-1], room, low, high) < _bottom(heights, groups[-2], room, low, high) + room
+            and _top(heights, groups[-1], gap, low, high) < _bottom(heights, groups[-2], gap, low, high) + gap
         ):
             last = groups.pop()
             groups[-1] += last
-    found = list(heights)
+    placed = list(heights)
     for group in groups:
-        top = _top(heights, group, room, low, high)
-        for place, number in enumerate(group):
-            found[number] = top + place * room
-    return found
+        top = _top(heights, group, gap, low, high)
+        for index, number in enumerate(group):
+            placed[number] = top + index * gap
+    return placed
 
 
-def _top(heights: Sequence[float], group: list[int], room: float, low: float, high: float) -> float:
+def _top(heights: Sequence[float], group: list[int], gap: float, low: float, high: float) -> float:
     middle = sum(heights[number] for number in group) / len(group)
-    length = (len(group) - 1) * room
+    length = (len(group) - 1) * gap
     return max(low, min(middle - length / 2, high - length))
 
 
-def _bottom(heights: Sequence[float], group: list[int], room: float, low: float, high: float) -> float:
-    return _top(heights, group, room, low, high) + (len(group) - 1) * room
+def _bottom(heights: Sequence[float], group: list[int], gap: float, low: float, high: float) -> float:
+    return _top(heights, group, gap, low, high) + (len(group) - 1) * gap

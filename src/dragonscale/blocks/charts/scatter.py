@@ -28,15 +28,15 @@ Point = tuple[float, float, str, str]
 
 def predicted_against_measured(rows: Sequence[Point], dimension: str, title: str, subtitle: str = "") -> Chart:
     """Rows are (measured, predicted, group, name); the largest groups have their own colours."""
-    known = [row for row in rows if row[0] > 0 and row[1] > 0]
+    positive_rows = [row for row in rows if row[0] > 0 and row[1] > 0]
     sizes: dict[str, int] = {}
-    for row in known:
+    for row in positive_rows:
         sizes[row[2]] = sizes.get(row[2], 0) + 1
     large = sorted(sizes, key=lambda name: (-sizes[name], name))
     large = large if len(large) <= MOST + 1 else large[:MOST]  # one more needs no group of others
-    paints = {name: SERIES[place] for place, name in enumerate(large)}
-    ordered = sorted(known, key=lambda row: -sizes[row[2]])
-    low, high = log_domain([value for row in known for value in row[:2]], 0.03)
+    paints = {name: SERIES[index] for index, name in enumerate(large)}
+    ordered = sorted(positive_rows, key=lambda row: -sizes[row[2]])
+    low, high = log_domain([value for row in positive_rows for value in row[:2]], 0.03)
     ticks = tuple(log_ticks(low, high, 8))
     parts = [StackPart(f"{name} ({sizes[name]:,})", 0.0, paints[name]) for name in large if name]
     rest = sum(size for name, size in sizes.items() if name not in large)
@@ -50,13 +50,16 @@ def predicted_against_measured(rows: Sequence[Point], dimension: str, title: str
 
 
 def _size(rows: Sequence[Point]) -> int:
-    return 60 if len(rows) < 300 else 34 if len(rows) < 1500 else 18
+    """The area of a point in square pixels: the more points, the smaller."""
+    if len(rows) < 300:
+        return 60
+    return 34 if len(rows) < 1500 else 18
 
 
 def _row(row: Point, y: float, paints: Mapping[str, str]) -> Row:
     measured, predicted, group, name = row
-    told = {"measured": measured, "predicted": predicted, "name": name, "group": group}
-    return {"x": measured, "y": y, **told, "paint": paints.get(group, "overhead:1")}
+    tip = {"measured": measured, "predicted": predicted, "name": name, "group": group}
+    return {"x": measured, "y": y, **tip, "paint": paints.get(group, "overhead:1")}
 
 
 def _layers(here: Picture, edges: Edges, rows: Sequence[Row], size: int, **area: bool) -> list[ChartLayer]:
@@ -64,14 +67,14 @@ def _layers(here: Picture, edges: Edges, rows: Sequence[Row], size: int, **area:
     ends = (here.x.low, here.x.high)
     band = {"type": "area", "color": "@compute:2", "opacity": 0.4, **area}
     line = {"type": "line", "color": "@muted", "strokeWidth": 1.5}
-    told = tooltip("name", "group", "measured", "predicted")
+    tip = tooltip("name", "group", "measured", "predicted")
     return [
         *(
             here.layer(band, [{"x": at, "y": edges(at, -part), "y1": edges(at, part)} for at in ends], y2="y1")
             for part in BANDS
         ),
         here.layer(line, [{"x": at, "y": edges(at, 0.0)} for at in ends]),
-        here.dots(rows, size, told, opacity=0.8, clip=True),
+        here.dots(rows, size, tip, opacity=0.8, clip=True),
     ]
 
 

@@ -71,21 +71,23 @@ def stacked_bars(
 ) -> Chart:
     """Bars of parts, one below the other, and their legend. Without an axis a single bar's legend runs
     along in lines."""
-    names = distinct([one.name for one in stacks], 90)
-    named = [replace(one, name=name) for one, name in zip(stacks, names, strict=True)]
-    known = _recoloured(_with_others(named))
-    x = zero_axis(axis, dimension, [limit, *(one.total for one in known), *(_hidden(one) for one in known)], grid=False)
-    hides = any(part.hidden > 0 for one in known for part in one.parts)
+    names = distinct([stack.name for stack in stacks], 90)
+    named = [replace(stack, name=name) for stack, name in zip(stacks, names, strict=True)]
+    shown = _recoloured(_with_others(named))
+    x = zero_axis(
+        axis, dimension, [limit, *(stack.total for stack in shown), *(_hidden(stack) for stack in shown)], grid=False
+    )
+    hides = any(part.hidden > 0 for stack in shown for part in stack.parts)
     step = HEAD + BAR + (LANE + 4 if hides else 0) + GAP
-    height = step * len(known) - GAP + 8
+    height = step * len(shown) - GAP + 8
     here = pane(width, height, x)
-    content = here.view(_layers(known, here, step, limit, dimension))
-    if len(known) > 1:
-        table = legend_line(_parts(known), width, hides, limit > 0)
+    content = here.view(_layers(shown, here, step, limit, dimension))
+    if len(shown) > 1:
+        table = legend_line(_parts(shown), width, hides, limit > 0)
     elif axis:
-        table = legend_table(known, dimension, width)
+        table = legend_table(shown, dimension, width)
     else:
-        parts = [replace(part, name=_told(part, dimension)) for part in known[0].parts]
+        parts = [replace(part, name=_told(part, dimension)) for part in shown[0].parts]
         table = legend_line(parts, width, hides, limit > 0)
     return framed(title, {"vconcat": [content, table], "spacing": 18, "resolve": APART}, subtitle)
 
@@ -102,37 +104,37 @@ def _hidden(stack: PartStack) -> float:
 
 def _with_others(stacks: Sequence[PartStack]) -> list[PartStack]:
     """Parts that are too small to see in every bar, added up as `other` at each bar's end."""
-    longest = max((one.total for one in stacks), default=0.0)
+    longest = max((stack.total for stack in stacks), default=0.0)
     sizes: dict[str, float] = {}
-    for one in stacks:
-        for part in one.parts:
+    for stack in stacks:
+        for part in stack.parts:
             sizes[part.name] = max(sizes.get(part.name, 0.0), part.value, part.hidden)
     small = [name for name, size in sizes.items() if size < SMALLEST * longest]
     if len(small) < 2:
         return list(stacks)
-    found = []
-    for one in stacks:
-        few = [part for part in one.parts if part.name in small]
+    folded = []
+    for stack in stacks:
+        few = [part for part in stack.parts if part.name in small]
         size, hidden = sum(part.value for part in few), sum(part.hidden for part in few)
         other = StackPart(f"other ({len(small)})", size, "overhead:2", hidden)
-        large = [part for part in one.parts if part.name not in small]
+        large = [part for part in stack.parts if part.name not in small]
         used, free = ([part for part in large if (part.role == "free") == is_free] for is_free in (False, True))
-        found.append(replace(one, parts=(*used, other, *free)))
-    return found
+        folded.append(replace(stack, parts=(*used, other, *free)))
+    return folded
 
 
 def _parts(stacks: Sequence[PartStack]) -> list[StackPart]:
     """Every part once: the order of the legend is that of the bars."""
     order: list[StackPart] = []
-    for one in stacks:
-        place = 0
-        for part in one.parts:
-            names = [known.name for known in order]
+    for stack in stacks:
+        position = 0
+        for part in stack.parts:
+            names = [other.name for other in order]
             if part.name in names:
-                place = names.index(part.name) + 1
+                position = names.index(part.name) + 1
             else:
-                order.insert(place, part)
-                place += 1
+                order.insert(position, part)
+                position += 1
     return order
 
 
@@ -140,7 +142,9 @@ def _recoloured(stacks: Sequence[PartStack]) -> list[PartStack]:
     """No two parts of one colour."""
     parts = _parts(stacks)
     roles = dict(zip((part.name for part in parts), unlike([part.role for part in parts]), strict=True))
-    return [replace(one, parts=tuple(replace(part, role=roles[part.name]) for part in one.parts)) for one in stacks]
+    return [
+        replace(stack, parts=tuple(replace(part, role=roles[part.name]) for part in stack.parts)) for stack in stacks
+    ]
 
 
 def stack_order(stacks: Sequence[PartStack]) -> list[str]:
@@ -151,29 +155,29 @@ def stack_order(stacks: Sequence[PartStack]) -> list[str]:
 def _layers(stacks: Sequence[PartStack], here: Picture, step: float, limit: float, dimension: str) -> list[ChartLayer]:
     order = [part.name for part in _parts(stacks)]
     rows = LayerRows(list)
-    for number, one in enumerate(stacks):
+    for number, stack in enumerate(stacks):
         top = step * number + HEAD
         end, after = 0.0, 0.0
-        rows["heads"].append({"x": 0.0, "y": top - 13, "text": one.name, "remark": one.remark, "end": here.x.high})
-        for part in sorted(one.parts, key=lambda part: order.index(part.name)):
-            told = {"part": part.name, "amount": amount(part.value, dimension), "bar": one.name, "paint": part.role}
+        rows["heads"].append({"x": 0.0, "y": top - 13, "text": stack.name, "remark": stack.remark, "end": here.x.high})
+        for part in sorted(stack.parts, key=lambda part: order.index(part.name)):
+            tip = {"part": part.name, "amount": amount(part.value, dimension), "bar": stack.name, "paint": part.role}
             if part.value > 0:
-                rows["bars"].append(told | {"from": end, "to": end + part.value, "top": top, "bottom": top + BAR})
-                text = amount(part.value / one.total, "share")
+                rows["bars"].append(tip | {"from": end, "to": end + part.value, "top": top, "bottom": top + BAR})
+                text = amount(part.value / stack.total, "share")
                 if text_width(text, LABEL) + 10 < here.x.share(part.value) * here.width and part.role != "free":
                     middle = {"x": end + part.value / 2, "y": top + BAR / 2}
                     rows["shares"].append(middle | {"text": text, "paint": f"on:{part.role}"})
                 end += part.value
             if part.hidden > 0:
                 lane = {"from": after, "to": after + part.hidden, "top": top + BAR + 3, "bottom": top + BAR + 3 + LANE}
-                rows["lanes"].append(told | lane | {"amount": f"{amount(part.hidden, dimension)} hidden"})
+                rows["lanes"].append(tip | lane | {"amount": f"{amount(part.hidden, dimension)} hidden"})
                 after += part.hidden
-    edge, told = {"stroke": "@background", "strokeWidth": 1.5}, tooltip("bar", "part", "amount")
+    edge, tip = {"stroke": "@background", "strokeWidth": 1.5}, tooltip("bar", "part", "amount")
     large = {"color": "@ink", "fontSize": LABEL + 1}
     remarked = [row for row in rows["heads"] if row["remark"]]
     layers = [
-        here.boxes(rows["bars"], told, **edge),
-        here.boxes(rows["lanes"], told, **edge, fillOpacity=0.42),
+        here.boxes(rows["bars"], tip, **edge),
+        here.boxes(rows["lanes"], tip, **edge, fillOpacity=0.42),
         here.texts(rows["shares"], align="center"),
         here.texts(rows["heads"], fontWeight="bold", **large),
         here.texts(remarked, "end", "remark", align="right", **large),
@@ -188,9 +192,9 @@ def _layers(stacks: Sequence[PartStack], here: Picture, step: float, limit: floa
 
 def legend_table(stacks: Sequence[PartStack], dimension: str, width: float) -> dict[str, Any]:
     """One bar's parts with their amounts and shares, in the order of the stack."""
-    [one] = stacks
-    parts, total = list(one.parts), one.total
-    hides = _hidden(one) > 0
+    [stack] = stacks
+    parts, total = list(stack.parts), stack.total
+    hides = _hidden(stack) > 0
     names = distinct([part.name for part in parts], 60)
     columns = 2 if len(parts) > 5 else 1
     lines = -(-len(parts) // columns)
@@ -213,9 +217,9 @@ def legend_table(stacks: Sequence[PartStack], dimension: str, width: float) -> d
             titles = zip(ends, ("exposed", "share", "hidden"), strict=True)
             rows["dim"] += [{"x": x0 + end, "y": head / 2 - 2, "text": text} for end, text in titles]
     here = pane(width, lines * ROW + head)
-    numbers = here.texts(rows["amounts"], color="@ink", align="right")
+    amounts = here.texts(rows["amounts"], color="@ink", align="right")
     dim = here.texts(rows["dim"], color="@muted", align="right")
-    return here.view([here.boxes(rows["swatches"]), here.texts(rows["names"], color="@ink"), numbers, dim])
+    return here.view([here.boxes(rows["swatches"]), here.texts(rows["names"], color="@ink"), amounts, dim])
 
 
 def legend_line(parts: Sequence[StackPart], width: float, hides: bool = False, limited: bool = False) -> dict[str, Any]:

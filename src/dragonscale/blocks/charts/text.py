@@ -60,21 +60,21 @@ def wrapped(text: str, size: float, width: float) -> list[str]:
     return lines
 
 
-def distinct(names: list[str], most: int = 48) -> list[str]:
+def distinct(names: list[str], max_length: int = 48) -> list[str]:
     """Names shortened in the middle where they are long, and never to the same text.
 
-    >>> distinct(["a" * 60 + "1", "a" * 60 + "2"], most=20)
+    >>> distinct(["a" * 60 + "1", "a" * 60 + "2"], max_length=20)
     ['aaaaaaaaaaa…aaaaaaa1', 'aaaaaaaaaaa…aaaaaaa2']
     >>> distinct(["x", "x"])
     ['x', 'x (2)']
     """
-    head = most * 3 // 5 - 1
-    found: list[str] = []
+    head = max_length * 3 // 5 - 1
+    shortened: list[str] = []
     for name in names:
-        short = name if len(name) <= most else f"{name[:head]}…{name[head + 1 - most :]}"
+        short = name if len(name) <= max_length else f"{name[:head]}…{name[head + 1 - max_length :]}"
         number, shown = 1, short
-        while shown in found:
+        while shown in shortened:
             number += 1
             shown = f"{short} ({number})"
-        found.append(shown)
-    return found
+        shortened.append(shown)
+    return shortened

@@ -62,16 +62,16 @@ class Theme:
 
 
 def _channels(colour: str) -> list[int]:
-    return [int(colour[place : place + 2], 16) for place in (1, 3, 5)]
+    return [int(colour[start : start + 2], 16) for start in (1, 3, 5)]
 
 
-def mixed(one: str, other: str, part: float) -> str:
+def mixed(colour: str, other: str, part: float) -> str:
     """One colour with a part of another in it.
 
     >>> mixed("#000000", "#FFFFFF", 0.5)
     '#808080'
     """
-    pairs = zip(_channels(one), _channels(other), strict=True)
+    pairs = zip(_channels(colour), _channels(other), strict=True)
     return "#" + "".join(f"{round(a + (b - a) * part):02X}" for a, b in pairs)
 
 
@@ -102,14 +102,14 @@ def unlike(roles: Sequence[str]) -> list[str]:
     >>> unlike(["compute", "compute", "hbm", "compute:1"])
     ['compute', 'compute:2', 'hbm', 'compute:1']
     """
-    found: list[str] = []
-    for place, role in enumerate(roles):
+    unlike_: list[str] = []
+    for index, role in enumerate(roles):
         base = role.partition(":")[0]
         others = [f"{base}:{tint}" for tint in (2, 1, 3, -1)]
         tints = [role, *others, base, *(f"overhead:{n}" for n in range(1, 4)), *SERIES]
-        free = (tint for tint in tints if tint not in found and (tint == role or tint not in roles[place + 1 :]))
-        found.append(next(free, role))
-    return found
+        free = (tint for tint in tints if tint not in unlike_ and (tint == role or tint not in roles[index + 1 :]))
+        unlike_.append(next(free, role))
+    return unlike_
 
 
 def theme_named(name: str) -> Theme:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from dragonscale.commands.calibrate import calibrate_records
+from dragonscale.commands.calibrate.calibrate_blocks import calibration_blocks
 from dragonscale.commands.calibrate.calibrate_records import CalibrationReport
-from dragonscale.commands.calibrate.calibrate_sheet import calibration_sheet
 from dragonscale.commands.questions.flag import written
 from dragonscale.commands.questions.verify import CalibrateQuestion
 from dragonscale.commands.record import Face, bind, shared
@@ -48,19 +48,22 @@ def chosen_cases(question: CalibrateQuestion) -> list[stack_fit.Case]:
     ]
 
 
-def named(text: str, what: str, known: Iterable[str]) -> list[str]:
+def named(text: str, what: str, names_known: Iterable[str]) -> list[str]:
     """The names of a flag's list, all of which are known."""
     names = [name.strip().lower() for name in text.split(",") if name.strip()]
     for name in names:
-        if name not in known:
-            raise unknown(what, name, known)
+        if name not in names_known:
+            raise unknown(what, name, names_known)
     return names
 
 
 def check_stack(question: CalibrateQuestion) -> None:
     """What can be told wrong before anything is loaded."""
     if question.check or question.install or question.dtypes:
-        wrong = "--check" if question.check else "--install" if question.install else "--dtypes"
+        if question.check:
+            wrong = "--check"
+        else:
+            wrong = "--install" if question.install else "--dtypes"
         raise InputError(
             f"{wrong} is about profiles of kernels; leave it out with --whole-steps, which times whole steps."
         )
@@ -76,6 +79,7 @@ def measured_rows(
 ) -> dict[stack_fit.Case, stack_fit.MeasuredCase]:
     """Steps timed now, and those that the file has."""
     chosen = chosen_cases(question)
+    # with 0 minutes the steps of the file are all there is
     if question.minutes:
         from dragonscale.evidence.calibrate.stack_measure import measure
 
@@ -83,6 +87,7 @@ def measured_rows(
 
         def say(text: str) -> None:
             nonlocal done
+            # a row of the file is printed for each step that was timed
             done += ": {" in text
             listener.step(min(done, len(chosen)), len(chosen))
             if question.verbose:
@@ -90,6 +95,7 @@ def measured_rows(
 
         measure(chosen, path, 60 * question.minutes, say)
     rows = stack_fit.read_rows(path, chosen)
+    # rows of models that are left out settle nothing
     if not any(case.use == "fit" for case in rows):
         raise InputError(f"None of the steps to settle constants on are in {str(path)!r}; give --minutes more time.")
     return rows
@@ -101,14 +107,17 @@ def fill_stack(
     """Time, settle and write."""
     rows = measured_rows(question, path, listener)
     listener.wait("Settling the constants.")
-    piece, start, served = parse_slice(f"{chip.name}:1"), load_stack(stack_fit.BASE), load_engine(stack_fit.ENGINE)
+    slice_, start, served = parse_slice(f"{chip.name}:1"), load_stack(stack_fit.BASE), load_engine(stack_fit.ENGINE)
     # With what differs on TPUs set, and nothing left to be set again over what is settled.
     stack, engine = on_chip(start, chip.kind), on_kind(served, chip.kind)
-    settled = stack_fit.settle(rows, piece, stack, engine)
+    settled = stack_fit.settle(rows, slice_, stack, engine)
     date = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
     software = ", ".join(f"{name} {version}" for name, version in report.software.items())
-    where = f"{report.device or chip.title} ({software})" if software else report.device or chip.title
-    found = stack_fit.measured_on(settled, chip.name, where, date)
+    if software:
+        where = f"{report.device or chip.title} ({software})"
+    else:
+        where = report.device or chip.title
+    measured_on = stack_fit.measured_on(settled, chip.name, where, date)
     for kind, *pair, free in (
         ("stack", stack, settled.stack, stack_fit.FREE_STACK),
         ("engine", engine, settled.engine, stack_fit.FREE_ENGINE),
@@ -117,24 +126,28 @@ def fill_stack(
             values = (stack_fit.constant(record, name) for record in pair)
             report.constants.append(calibrate_records.SettledConstant(kind, name, *values))
     for case, row in rows.items():
-        before = stack_fit.expected_case(case, piece, stack, engine).seconds
+        before = stack_fit.expected_case(case, slice_, stack, engine).seconds
+        # measured, expected before, and expected with the settled constants
         seconds = (row.seconds, before, row.seconds / settled.ratios[case])
         report.steps.append(calibrate_records.TimedStep(case.key, case.use, *seconds))
-    for one in found.values():
-        errors = (one.rows, one.left_out, one.median, one.worst)
-        report.left_out.append(calibrate_records.LeftOutSteps(one.what, *errors))
-    tpu = {"stack": start.tpu, "engine": served.tpu} if chip.kind == "tpu" else None
+    for errors_of in measured_on.values():
+        errors = (errors_of.rows, errors_of.left_out, errors_of.median, errors_of.worst)
+        report.left_out.append(calibrate_records.LeftOutSteps(errors_of.what, *errors))
+    if chip.kind == "tpu":
+        tpu = {"stack": start.tpu, "engine": served.tpu}
+    else:
+        tpu = None
     report.measured, report.records = len(rows), str(path)
     report.unknown_rows = stack_fit.unknown_rows(path)
     report.profile = question.out or f"{Path(chip.name).stem}-stack.toml"
-    write_file(report.profile, stack_fit.stack_text(settled, found, where, date, tpu), "The stack")
+    write_file(report.profile, stack_fit.stack_text(settled, measured_on, where, date, tpu), "The stack")
     return report
 
 
+# Of a whole step with its compiling.
 STEP_SECONDS = 12.0
-"""Of a whole step with its compiling."""
+# Of a case with its compiling, for the estimate of --dry-run.
 SECONDS_EACH = 1.2
-"""Of a case with its compiling, for the estimate of --dry-run."""
 MOST_MINUTES = 600
 
 
@@ -149,6 +162,7 @@ def _answer(question: CalibrateQuestion, listener: Listener) -> CalibrationRepor
         return _stack(question, listener)
     if question.minutes == 0 and question.records and not question.check and not question.dry_run:
         return _from_records(question, listener)
+    # loads JAX or PyTorch
     bench = bench_with(question.timed_with, question.small)
     machine = bench.machine()
     chip = _chip(question, machine)
@@ -161,8 +175,8 @@ def _answer(question: CalibrateQuestion, listener: Listener) -> CalibrationRepor
     if question.check:
         return _checked(question, bench, chip, listed, listener)
     path = Path(records_of(question, chip, machine))
-    found = measure(bench, listed, path, 60 * question.minutes, listener, bool(question.verbose))
-    return _fitted(found, chip, question, listener)
+    measurements = measure(bench, listed, path, 60 * question.minutes, listener, bool(question.verbose))
+    return _fitted(measurements, chip, question, listener)
 
 
 def _check(question: CalibrateQuestion) -> None:
@@ -210,18 +224,20 @@ def records_of(question: CalibrateQuestion, chip: Chip, machine: Machine) -> str
 def _from_records(question: CalibrateQuestion, listener: Listener) -> CalibrationReport:
     """A profile out of a file alone: nothing need be installed, no device be there."""
     try:
-        found = cases.read_measurements(question.records)
+        measurements = cases.read_measurements(question.records)
     except OSError as error:
         raise InputError(f"The file {question.records!r} cannot be read: {error.strerror}.") from None
     kinds = _kinds(question.only)
-    rows = [row for row in found.rows if row.kind in kinds]
-    return _fitted(Measurements(found.machine, rows), _chip(question, found.machine), question, listener)
+    rows = [row for row in measurements.rows if row.kind in kinds]
+    return _fitted(Measurements(measurements.machine, rows), _chip(question, measurements.machine), question, listener)
 
 
-def _fitted(found: Measurements, chip: Chip, question: CalibrateQuestion, listener: Listener) -> CalibrationReport:
+def _fitted(
+    measurements: Measurements, chip: Chip, question: CalibrateQuestion, listener: Listener
+) -> CalibrationReport:
     listener.wait("Fitting the constants.")
-    fitted = fit_profile(found.good, found.machine, chip)
-    report = _report(found, chip, question)
+    fitted = fit_profile(measurements.good, measurements.machine, chip)
+    report = _report(measurements, chip, question)
     report.tables = fitted.tables
     report.profile = question.out or f"{Path(chip.name).stem}-profile.toml"
     write_file(report.profile, fitted.text, "The profile")
@@ -238,6 +254,7 @@ def _checked(
 ) -> CalibrationReport:
     profile = kernel_profile_for(chip, question.check)
     few, rows = few_cases(listed, profile.chip), list[TimedCase]()
+    # formats without a matrix rate have no roofline to check against
     without = sorted({case.dtype for case in listed if not has_rate(case, profile.chip)})
     if without:
         listener.note(f"{chip.title} has no known matrix rate for {' and '.join(without)}: left out of the check.")
@@ -246,57 +263,67 @@ def _checked(
     for row in timed(bench, few, time.monotonic() + 60 * question.minutes):
         rows.append(row)
         listener.step(len(rows), len(few))
-    found = Measurements(bench.machine(), rows)
-    if not found.good:
+    measurements = Measurements(bench.machine(), rows)
+    if not measurements.good:
         why = rows[0].failed if rows else "there was no time"
         raise InputError(f"None of the cases could be measured here: {why}.")
-    report = _report(found, chip, question)
+    report = _report(measurements, chip, question)
     report.records, report.checked_profile = "", f"{question.check} ({profile.title})"
-    report.checked_tables, report.checked = check_tables(found.good, profile)
+    report.checked_tables, report.checked = check_tables(measurements.good, profile)
     return report
 
 
-def _report(found: Measurements, chip: Chip, question: CalibrateQuestion) -> CalibrationReport:
-    machine = found.machine
-    host = {row.kind: row.seconds for row in found.good}
+def _report(measurements: Measurements, chip: Chip, question: CalibrateQuestion) -> CalibrationReport:
+    machine = measurements.machine
+    # what a call costs the host, and a call with the wait for its result
+    host = {row.kind: row.seconds for row in measurements.good}
     named = written(question.on).strip()
     shown = named if named.endswith(".toml") else chip.name  # a chip of one's own is known by its file
-    known: dict[str, Any] = {name: [] for name in ("planned", "tables", "checked", "checked_tables")}
-    known |= dict.fromkeys(("checked_profile", "profile", "installed"), "")
-    known |= {f"host_{what}_s": host.get(what) for what in ("dispatch", "round_trip")}
-    known |= {"measured": len(found.good), "failed": len(found.rows) - len(found.good), "planned_s": 0.0}
-    known |= {"collectives": _collectives(found, chip), "records": records_of(question, chip, machine)}
-    return CalibrationReport(**shared(CalibrationReport, machine, chip=shown, **known))
+    fields: dict[str, Any] = {name: [] for name in ("planned", "tables", "checked", "checked_tables")}
+    fields |= dict.fromkeys(("checked_profile", "profile", "installed"), "")
+    fields |= {f"host_{what}_s": host.get(what) for what in ("dispatch", "round_trip")}
+    fields |= {
+        "measured": len(measurements.good),
+        "failed": len(measurements.rows) - len(measurements.good),
+        "planned_s": 0.0,
+    }
+    fields |= {"collectives": _collectives(measurements, chip), "records": records_of(question, chip, machine)}
+    return CalibrationReport(**shared(CalibrationReport, machine, chip=shown, **fields))
 
 
-def _collectives(found: Measurements, chip: Chip) -> list[calibrate_records.MeasuredCollective]:
+def _collectives(measurements: Measurements, chip: Chip) -> list[calibrate_records.MeasuredCollective]:
     """Measured collectives beside the expectation of the built-in profile, where the chip has a slice of so many."""
-    made = []
-    for row in (row for row in found.good if row.kind == "collective"):
+    collectives = []
+    for row in (row for row in measurements.good if row.kind == "collective"):
         size, devices = row.sizes
         try:
             mesh = natural_mesh(parse_slice(f"{chip.name}:{devices}"))
             expected = float(expected_time(row.what, size, mesh.group(tuple(mesh.axes)), profile_for(chip)))
         except InputError:
             expected = None
-        made.append(calibrate_records.MeasuredCollective(row.what, size, devices, row.seconds, expected))
-    return made
+        collectives.append(calibrate_records.MeasuredCollective(row.what, size, devices, row.seconds, expected))
+    return collectives
 
 
 def _chip(question: CalibrateQuestion, machine: Machine) -> Chip:
     """The chip that the device is: as given, or by the device's name."""
     if isinstance(question.on, Chip | Slice):
-        return question.on if isinstance(question.on, Chip) else question.on.chip
+        if isinstance(question.on, Chip):
+            return question.on
+        return question.on.chip
     named = written(question.on).strip()
     named_or_here = named or chip_named(machine.device)
     if not named_or_here:
-        near = nearest_chip(machine.device)
-        nearest = f" (the nearest is {near})" if near else ""
+        nearest_name = nearest_chip(machine.device)
+        nearest = ""
+        if nearest_name:
+            nearest = f" (the nearest is {nearest_name})"
         raise InputError(
             f"The device here is {machine.device!r}, no chip of the catalogue{nearest}; name the chip that it is with "
             "--on: one of `dscale chips`, or a TOML file of your own with its datasheet's rates."
         )
     chip = load_chip(named_or_here)
+    # a chip file may have the CPU's own rates
     if machine.device.strip().lower() == "cpu" and not named.endswith(".toml"):
         raise InputError(
             f"The device here is a CPU, and --on says {named}; its times would be told as those of {chip.title}. Run "
@@ -306,10 +333,13 @@ def _chip(question: CalibrateQuestion, machine: Machine) -> Chip:
 
 
 def _cases(question: CalibrateQuestion, dtypes: Any, devices: int) -> list[BenchCase]:
-    asked = _formats(question.dtypes) or tuple(dtypes)
-    every = cases.small_cases(asked[0], devices) if question.small else cases.all_cases(asked, devices)
+    dtypes_timed = _formats(question.dtypes) or tuple(dtypes)
+    if question.small:
+        all_cases = cases.small_cases(dtypes_timed[0], devices)
+    else:
+        all_cases = cases.all_cases(dtypes_timed, devices)
     kinds = _kinds(question.only)
-    return [case for case in every if case.kind in kinds]
+    return [case for case in all_cases if case.kind in kinds]
 
 
 def _formats(text: str) -> tuple[str, ...]:
@@ -317,9 +347,10 @@ def _formats(text: str) -> tuple[str, ...]:
 
 
 def _kinds(only: str) -> set[str]:
+    # --only names groups of kernels, each of one or several kinds
     kinds = {kind: row["group"] for kind, row in cases.calibrated("kinds").items()}
     groups = named(only, "kind to measure", dict.fromkeys(kinds.values()))
     return {kind for kind, group in kinds.items() if not groups or group in groups}
 
 
-bind(CalibrationReport, Face(sheet=calibration_sheet))
+bind(CalibrationReport, Face(sheet=calibration_blocks))

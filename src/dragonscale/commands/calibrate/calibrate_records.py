@@ -85,16 +85,20 @@ class CalibrationReport(Record):
 
     @property
     def exit_code(self) -> int:
-        return 0 if all(one.holds for one in self.checked_tables) else MISSED
+        if all(table.holds for table in self.checked_tables):
+            return 0
+        return MISSED
 
     def headline(self) -> str:
         if self.planned:
             return f"{len(self.planned)} cases to measure on {self.device}"
         if self.steps:
-            said = ", ".join(f"{one.what} {one.median_error:.0%}" for one in self.left_out)
-            return f"{self.chip}: a stack settled on {self.measured} steps" + (f"; left out: {said}" if said else "")
+            errors = ", ".join(f"{row.what} {row.median_error:.0%}" for row in self.left_out)
+            return f"{self.chip}: a stack settled on {self.measured} steps" + (
+                f"; left out: {errors}" if errors else ""
+            )
         if self.checked_tables:
-            missed = [one.table for one in self.checked_tables if not one.holds]
+            missed = [row.table for row in self.checked_tables if not row.holds]
             return f"{self.checked_profile} on {self.device}: {'missed by ' + ', '.join(missed) if missed else 'holds'}"
-        fitted = [one for one in self.tables if one.rows and one.error is not None]
+        fitted = [row for row in self.tables if row.rows and row.error is not None]
         return f"{self.chip}: {len(fitted)} tables fitted on {self.measured} measurements"

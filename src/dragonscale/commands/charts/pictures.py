@@ -20,13 +20,13 @@ from dragonscale.evidence.score import ScoreReport
 
 # chips
 
+# Roofs that one picture can tell apart; of more the newest are drawn.
 MOST = 8
-"""Roofs that one picture can tell apart; of more the newest are drawn."""
+# Bytes a second inside a node of the slowest GPU among the roofs of many chips: cards that PCIe alone joins (128 GB/s
+# both ways at most) are left out.
 LINK = 1e11
-"""Bytes a second inside a node of the slowest GPU among the roofs of many chips: cards that PCIe alone joins (128 GB/s
-both ways at most) are left out."""
+# Roofs within this factor are drawn as one.
 ALIKE = 1.2
-"""Roofs within this factor are drawn as one."""
 _CHIP_BARS = {
     "flops": ("bf16 peak", "bf16_flops_per_s", "FLOP/s", "compute"),
     "hbm": ("memory", "hbm_bytes", "bytes", "hbm"),
@@ -42,11 +42,10 @@ def draw_chips(report: ChipReport | ChipsReport, kind: str) -> Chart:
     if kind == "roofs":
         return _formats_chart(chips[0]) if len(chips) == 1 else _roofs_chart(chips)
     title, field, dimension, role = _CHIP_BARS[kind]
-    whose = f"{len(chips)} chips" if len(chips) > 1 else chips[0].title
     rows = [Bar(chip.title, getattr(chip, field), role) for chip in chips]
-    return charts.bars(
-        rows, f"{title} of {whose}", "TPUs first, then by date of release" if len(chips) > 1 else "", dimension
-    )
+    if len(chips) == 1:
+        return charts.bars(rows, f"{title} of {chips[0].title}", "", dimension)
+    return charts.bars(rows, f"{title} of {len(chips)} chips", "TPUs first, then by date of release", dimension)
 
 
 def roofs_by_peak(peaks: Iterable[tuple[str, float]], bandwidth: float) -> list[Roof]:
@@ -70,32 +69,37 @@ def _formats_chart(chip: ChipReport) -> Chart:
 def _roofs_chart(chips: Sequence[ChipReport]) -> Chart:
     """bf16 over HBM of several chips, those that could not be told apart as one roof; of many, those that are rented
     and scale beyond PCIe."""
+    if len(chips) > MOST:
+        chips = [chip for chip in chips if chip.price_usd_per_h and _scales(chip)]
+    # chips whose roofs could not be told apart, each group by its fastest chip
     groups: list[list[ChipReport]] = []
-    few = [chip for chip in chips if chip.price_usd_per_h and _scales(chip)] if len(chips) > MOST else chips
-    for chip in sorted(few, key=lambda chip: (-chip.bf16_flops_per_s, -chip.hbm_bytes_per_s)):
+    for chip in sorted(chips, key=lambda chip: (-chip.bf16_flops_per_s, -chip.hbm_bytes_per_s)):
         alike = next((group for group in groups if _alike(group[0], chip)), None)
-        groups.append([chip]) if alike is None else alike.append(chip)
+        if alike is None:
+            groups.append([chip])
+        else:
+            alike.append(chip)
     newest = sorted(groups, key=lambda group: max(chip.released for chip in group))[-MOST:]
-    roofs = [
-        Roof(
-            ", ".join(chip.name for chip in group[:3]) + (f" and {len(group) - 3} more" if len(group) > 3 else ""),
-            group[0].bf16_flops_per_s,
-            group[0].hbm_bytes_per_s,
-            f"{_span(group, 'bf16_flops_per_s', 'FLOP/s')}, {_span(group, 'hbm_bytes_per_s', 'bytes/s')}",
-        )
-        for group in groups
-        if group in newest
-    ]
-    subtitle = "datasheet rates; a line is that of its first chip" + (
-        f"; the {MOST} newest lines" if len(groups) > MOST else ""
-    )
+    roofs: list[Roof] = []
+    for group in groups:
+        if group in newest:
+            name = ", ".join(chip.name for chip in group[:3])
+            if len(group) > 3:
+                name += f" and {len(group) - 3} more"
+            rates = f"{_span(group, 'bf16_flops_per_s', 'FLOP/s')}, {_span(group, 'hbm_bytes_per_s', 'bytes/s')}"
+            roofs.append(Roof(name, group[0].bf16_flops_per_s, group[0].hbm_bytes_per_s, rates))
+    subtitle = "datasheet rates; a line is that of its first chip"
+    if len(groups) > MOST:
+        subtitle += f"; the {MOST} newest lines"
     return charts.roofline_chart(roofs, [], "Roofs of chips, bf16 over HBM", subtitle)
 
 
 def _span(group: Sequence[ChipReport], field: str, unit: str) -> str:
     """A rate of chips drawn as one: the least and the most of them."""
     low, high = (amount(pick(getattr(chip, field) for chip in group), unit) for pick in (min, max))
-    return low if low == high else f"{low.removesuffix(high.lstrip('0123456789.,')).rstrip()} to {high}"
+    if low == high:
+        return low
+    return f"{low.removesuffix(high.lstrip('0123456789.,')).rstrip()} to {high}"
 
 
 def _scales(chip: ChipReport) -> bool:
@@ -104,8 +108,8 @@ def _scales(chip: ChipReport) -> bool:
     return chip.kind == "tpu" or (isinstance(inside, float) and inside > LINK)
 
 
-def _alike(one: ChipReport, other: ChipReport) -> bool:
-    ratios = one.bf16_flops_per_s / other.bf16_flops_per_s, one.hbm_bytes_per_s / other.hbm_bytes_per_s
+def _alike(first: ChipReport, other: ChipReport) -> bool:
+    ratios = first.bf16_flops_per_s / other.bf16_flops_per_s, first.hbm_bytes_per_s / other.hbm_bytes_per_s
     return all(1 / ALIKE < ratio < ALIKE for ratio in ratios)
 
 
@@ -128,15 +132,15 @@ def draw_roofline(report: RooflineReport, kind: str) -> Chart:  # noqa: ARG001  
     return charts.roofline_chart([roof], [RoofPoint(*point) for point in points], report.expression, subtitle)
 
 
+# Curves of a collective over sizes. The terms are thin beside their bound, which is drawn last and covers the larger
+# of them.
 COLLECTIVE_ROLES = {"bandwidth": "fsdp", "latency": "hbm", "bound": "compute"}
-"""Curves of a collective over sizes. The terms are thin beside their bound, which is drawn last and covers the larger
-of them."""
 
 
 def collective_lines(report: CollectiveReport, names: Mapping[str, str]) -> list[LineSeries]:
     """Seconds over bytes: the terms of a collective, dashed, and their bound; none where one chip sends nothing."""
-    asked = report.asked
-    curves = size_sweep(asked.kind, asked.axes, asked.mesh, asked.options)
+    understood = report.asked
+    curves = size_sweep(understood.kind, understood.axes, understood.mesh, understood.options)
     return [
         LineSeries(names.get(name, f"{name} alone"), tuple(curves[name]), role, dashed=name != "bound")
         for name, role in COLLECTIVE_ROLES.items()
@@ -150,23 +154,27 @@ def draw_collective(report: CollectiveReport, kind: str) -> Chart:  # noqa: ARG0
     if not series or series[-1].dashed:
         raise nothing_to_draw("one chip sends nothing")
     sizes, times = zip(*series[-1].points, strict=True)
-    x = log_axis("bytes of the whole array", "bytes", sizes, room=0.0)
+    x = log_axis("bytes of the whole array", "bytes", sizes, margin=0.0)
     y = log_axis("time", "s", [min(times) / 2, *times])
     turn = report.latency_bound_below_bytes
-    rules = [RuleLine(turn, f"latency-bound below {amount(turn, 'bytes')}", "muted")] if x.low < turn < x.high else []
+    rules = []
+    if x.low < turn < x.high:
+        rules = [RuleLine(turn, f"latency-bound below {amount(turn, 'bytes')}", "muted")]
     here = Mark(report.bytes, report.lower_s, f"{amount(report.bytes, 'bytes')}: {amount(report.lower_s, 's')}")
-    marks = [here] if x.low <= here.x <= x.high and y.low <= here.y <= y.high else []
+    marks = []
+    if x.low <= here.x <= x.high and y.low <= here.y <= y.high:
+        marks = [here]
     title = f"{report.collective.replace('_', '-')} over {', '.join(report.axes)} ({report.chips:,} chips)"
     return charts.line_chart(series, x, y, title, f"on {report.on}, at datasheet rates", rules, marks)
 
 
+# Colours of mesh axes, which a user names as they like, in their order.
 AXES = ("tensor", "fsdp", "data", "context", "expert", "pipe")
-"""Colours of mesh axes, which a user names as they like, in their order."""
 
 
 def axis_roles(report: ShardReport) -> dict[str, str]:
     """The colour of each axis of a mesh."""
-    return {name: AXES[place % len(AXES)] for place, name in enumerate(report.mesh)}
+    return {name: AXES[index % len(AXES)] for index, name in enumerate(report.mesh)}
 
 
 def draw_shard(report: ShardReport, kind: str) -> Chart:
@@ -182,8 +190,10 @@ def _shard_bars(report: ShardReport, title: str, subtitle: str) -> Chart:
     roles, rows = axis_roles(report), list[Bar]()
     for line in report.forward:
         best, prefix = line.strategies[0], f"{line.einsum}: " if len(report.forward) > 1 else ""
-        known = (("compute", best.math_s, "compute"), ("HBM", best.hbm_s, "hbm"))
-        rows += [Bar(prefix + name, time, role) for name, time, role in known if isinstance(time, float) and time > 0]
+        resources = (("compute", best.math_s, "compute"), ("HBM", best.hbm_s, "hbm"))
+        rows += [
+            Bar(prefix + name, time, role) for name, time, role in resources if isinstance(time, float) and time > 0
+        ]
         for move in best.collectives:
             if isinstance(move.seconds, float):
                 name = f"{move.collective.replace('_', '-')} over {', '.join(move.axes)}: {move.array}"
@@ -204,20 +214,24 @@ def _shard_mesh(report: ShardReport, title: str, subtitle: str) -> Chart:
     axes = [MeshAxis(name, size, roles[name], "", tuple(moves[name])) for name, size in report.mesh.items()]
     sizes = ", ".join(f"{name}={size:,}" for name, size in report.sizes.items())
     with_sizes = f"{subtitle}, {sizes}" if sizes else subtitle
-    sent = "what each chip sends" if any(moves.values()) or report.sizes else "what is sent needs --sizes"
+    if any(moves.values()) or report.sizes:
+        sent = "what each chip sends"
+    else:
+        sent = "what is sent needs --sizes"
     return charts.mesh_chart(axes, title, f"{with_sizes}: {sent}", down=len(axes) == 2)
 
 
 def _move(when: str, row: MoveRow, sent: float) -> AxisMove:
-    words = f"{row.collective.replace('_', '-')} {row.array}, {when}"
-    words += f" (with {', '.join(row.axes[1:])})" if len(row.axes) > 1 else ""
-    return AxisMove(words, sent, row.seconds if isinstance(row.seconds, float) else None)
+    text = f"{row.collective.replace('_', '-')} {row.array}, {when}"
+    if len(row.axes) > 1:
+        text += f" (with {', '.join(row.axes[1:])})"
+    return AxisMove(text, sent, row.seconds if isinstance(row.seconds, float) else None)
 
 
 # measured rows
 
+# What the rows of each kind of file are measured in; inference has times and rates, so its axes are plain numbers.
 DIMENSIONS = {"training": "s", "collectives": "s", "kernels": "s", "memory": "bytes"}
-"""What the rows of each kind of file are measured in; inference has times and rates, so its axes are plain numbers."""
 
 
 def draw_scores(report: ScoreReport, what: str) -> Chart:

@@ -27,12 +27,14 @@ _TIME_ORDER, _MEMORY_ORDER = list(TIME), list(MEMORY)
 
 def time_role(name: str) -> str:
     """The colour of a term of a step."""
-    known = TIME.get(name)
-    if known:
-        return known
+    role = TIME.get(name)
+    if role:
+        return role
     if name.endswith("matmuls"):
         return "compute:3"
-    return "tensor:2" if "collectives" in name else "overhead"
+    if "collectives" in name:
+        return "tensor:2"
+    return "overhead"
 
 
 def time_parts(rows: Iterable[tuple[str, float, float]]) -> tuple[StackPart, ...]:
@@ -43,7 +45,7 @@ def time_parts(rows: Iterable[tuple[str, float, float]]) -> tuple[StackPart, ...
 
 def term_parts(terms: Iterable[Any]) -> tuple[StackPart, ...]:
     """Terms of a bill with what is exposed of each, and what is hidden."""
-    return time_parts((one.name, one.exposed_s, max(one.expected_s - one.exposed_s, 0.0)) for one in terms)
+    return time_parts((term.name, term.exposed_s, max(term.expected_s - term.exposed_s, 0.0)) for term in terms)
 
 
 def served_memory(use: Any) -> dict[str, float]:
@@ -66,8 +68,11 @@ def _place(part: StackPart, order: list[str]) -> float:
     """Where a part stands; what the table does not name comes after what has its colour, or last."""
     if part.name in order:
         return order.index(part.name)
-    alike = [place for place, name in enumerate(order) if TIME.get(name, MEMORY.get(name)) == part.role]
-    return alike[-1] + 0.5 if alike else len(order)
+    # a name that is not in the table stands beside its colour
+    alike = [index for index, name in enumerate(order) if TIME.get(name, MEMORY.get(name)) == part.role]
+    if alike:
+        return alike[-1] + 0.5
+    return len(order)
 
 
 def nothing_to_draw(why: str) -> InputError:

@@ -19,54 +19,68 @@ from dragonscale.physics.sharding.mesh import make_mesh
 LETTERS = "xyz"
 
 
-def slice_wiring(piece: Slice) -> str:
+def slice_wiring(slice_: Slice) -> str:
     """How the chips of a slice are wired."""
-    network = piece.chip.network
+    network = slice_.chip.network
     if not isinstance(network, Torus):
-        nodes = -(-piece.chips // network.levels[0].degree)
+        # rounded up
+        nodes = -(-slice_.chips // network.levels[0].degree)
         if nodes == 1:
-            return f"one node of {piece.chips} chips" if piece.chips > 1 else "one chip"
+            if slice_.chips > 1:
+                return f"one node of {slice_.chips} chips"
+            return "one chip"
         tiers = " and ".join(level.name for level in network.levels[1:])
         return f"{nodes:,} nodes of {network.levels[0].degree} chips under {tiers} switches"
-    size = " x ".join(map(str, piece.shape))
-    closed = [wraps for wraps, long in zip(piece.wrap, piece.shape, strict=True) if long > 1]
-    links = "with wraparound links" if any(closed) else "without wraparound links"
-    links += " on some axes" if any(closed) and not all(closed) else ""
-    kind = f"{len(piece.shape)}D {'torus' if any(closed) else 'mesh'}"
-    one = f"a {kind} of {size} chips {links if closed else ''}".strip()
-    return one if piece.pods == 1 else f"{piece.pods} pods over the data-centre network, each {one}"
+    size = " x ".join(map(str, slice_.shape))
+    closed = [wraps for wraps, long in zip(slice_.wrap, slice_.shape, strict=True) if long > 1]
+    if any(closed):
+        links = "with wraparound links"
+    else:
+        links = "without wraparound links"
+    if any(closed) and not all(closed):
+        links += " on some axes"
+    kind = f"{len(slice_.shape)}D {'torus' if any(closed) else 'mesh'}"
+    text = f"a {kind} of {size} chips {links if closed else ''}".strip()
+    if slice_.pods == 1:
+        return text
+    return f"{slice_.pods} pods over the data-centre network, each {text}"
 
 
-def axis_wiring(degrees: Mapping[str, int], piece: Slice) -> dict[str, str]:
+def axis_wiring(degrees: Mapping[str, int], slice_: Slice) -> dict[str, str]:
     """What each axis runs over, axes given from the outermost to the innermost; empty where the mesh does not fit the
     slice."""
     axes = {name: degree for name, degree in degrees.items() if degree > 1}
-    if not isinstance(piece.chip.network, Torus):
-        return _switched(axes, piece)
+    if not isinstance(slice_.chip.network, Torus):
+        return _switched(axes, slice_)
     try:
-        mesh = make_mesh(dict(axes), piece.chip, piece)
+        mesh = make_mesh(dict(axes), slice_.chip, slice_)
     except InputError:
         return {}
-    names = [letter for letter, size in zip(LETTERS, piece.shape, strict=False) if size > 1]
+    names = [letter for letter, size in zip(LETTERS, slice_.shape, strict=False) if size > 1]
     return {name: _rings(mesh.rings.get(name, ()), mesh.pods.get(name, 1), names) for name in axes}
 
 
 def _rings(rings: tuple[Ring, ...], pods: int, names: list[str]) -> str:
-    words = []
+    texts = []
     for ring in rings:
         kind = "ring" if ring.closed else "line"
-        apart = f", every {round(1 / ring.share)} chips" if ring.share < 1 else ""
-        words.append(f"a {kind} of {ring.size} along {names[int(ring.axis)]}{apart}")
-    across = [f"{pods} pods over the data-centre network"] if pods > 1 else []
-    return " by ".join([*across, *words])
+        stride = ""
+        if ring.share < 1:
+            stride = f", every {round(1 / ring.share)} chips"
+        texts.append(f"a {kind} of {ring.size} along {names[int(ring.axis)]}{stride}")
+    across = []
+    if pods > 1:
+        across = [f"{pods} pods over the data-centre network"]
+    return " by ".join([*across, *texts])
 
 
-def _switched(axes: Mapping[str, int], piece: Slice) -> dict[str, str]:
-    found, stride = {}, 1
+def _switched(axes: Mapping[str, int], slice_: Slice) -> dict[str, str]:
+    wiring, stride = {}, 1
+    # the innermost axis lies nearest: inside a node first
     for name, degree in reversed(list(axes.items())):
-        levels = piece.chip.network.levels  # pyright: ignore[reportAttributeAccessIssue]
+        levels = slice_.chip.network.levels  # pyright: ignore[reportAttributeAccessIssue]
         spans = [span for span in Switches(degree, levels, stride).spans if span.fan > 1]
         top = spans[-1].level.name if spans else levels[0].name
-        found[name] = "inside a node" if top == levels[0].name else f"across nodes, under {top} switches"
+        wiring[name] = "inside a node" if top == levels[0].name else f"across nodes, under {top} switches"
         stride *= degree
-    return {name: found[name] for name in axes}
+    return {name: wiring[name] for name in axes}

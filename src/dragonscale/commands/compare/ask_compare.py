@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from dragonscale.blocks.sheet import NextStep, Sheet
+from dragonscale.commands.compare.compare_blocks import compare_blocks
 from dragonscale.commands.compare.compare_charts import draw
 from dragonscale.commands.compare.compare_records import CompareReport, Side
-from dragonscale.commands.compare.compare_sheet import compare_sheet
 from dragonscale.commands.compare.sides import (
     DOLLARS,
     TOKENS,
@@ -22,18 +22,17 @@ from dragonscale.commands.compare.sides import (
     training_side,
 )
 from dragonscale.commands.given import unnamed
-from dragonscale.commands.overtake import overtaking, price_where
 from dragonscale.commands.questions.flag import written
 from dragonscale.commands.questions.train import CompareQuestion, TrainQuestion
 from dragonscale.commands.record import Face, Record, bind
-from dragonscale.commands.serve.answer import answer
+from dragonscale.commands.serve.answer import answer as answer_serving
 from dragonscale.commands.serve.serve_question import ServeQuestion
 from dragonscale.commands.serve.serve_question import read_question as read_serving
 from dragonscale.commands.serve.serve_question import said_by as saved_words
 from dragonscale.commands.serve.serve_records import ServeReport
+from dragonscale.commands.train.answered_slice import chosen_slice
 from dragonscale.commands.train.ask_train import ask as ask_train
-from dragonscale.commands.train.slices import chosen_slice
-from dragonscale.commands.train.train_question import said_by
+from dragonscale.commands.train.plan_flags import said_by
 from dragonscale.commands.train.train_records import TrainReport
 from dragonscale.errors import InputError, shorten
 from dragonscale.listener import Listener
@@ -42,14 +41,16 @@ from dragonscale.physics.hardware.catalogue import is_chip
 from dragonscale.physics.hardware.prices import StrangePrice
 from dragonscale.serving.engine.plan_file import load_serving_plan
 from dragonscale.tables import read_table
+from dragonscale.training.advice.crossing import Choice
+from dragonscale.training.advice.overtaking import overtaking, price_where
 from dragonscale.training.plan.plan_file import is_plan_path, load_training_file
 from dragonscale.training.plan.tuning import FIELDS
 
 BEST = "best"
-MOST = 12
-"""Sides that are still read side by side."""
+# Sides that are still read side by side.
+MAX_SIDES = 12
+# Entries of a plan file that only a serving plan has.
 _SERVING = {"engine", "traffic", "targets", "launch", "speculation", "prefill", "replicas"}
-"""Entries of a plan file that only a serving plan has."""
 _MEASURED = re.compile(r"(?P<plan>.*\S)\s*=\s*(?P<time>[\d.]+\s*(?:ms|s|min))")
 
 
@@ -65,20 +66,20 @@ class Contender:
 
 @dataclass(frozen=True)
 class CompareAsked:
-    """What to look at; `given` are answers that were there already."""
+    """What to look at: candidates to be asked, or answers that were there already."""
 
     question: CompareQuestion
     serving: bool
     candidates: list[Contender] = field(default_factory=list)
-    given: list[Any] = field(default_factory=list)
+    answers: list[Any] = field(default_factory=list)
 
 
 def read_question(question: CompareQuestion) -> CompareAsked:
     """Check what was given; what cannot be compared is refused in one sentence."""
     question = _with_slices(_with_model(question))
-    given = [thing for thing in question.things if isinstance(thing, TrainReport | ServeReport)]
-    if given:
-        return _of_answers(question, given)
+    answers = [thing for thing in question.things if isinstance(thing, TrainReport | ServeReport)]
+    if answers:
+        return _of_answers(question, answers)
     plans = [_read_plan(thing) for thing in question.things] or [Contender()]
     serving = _serves(question, plans)
     places = _several(question.on)
@@ -88,14 +89,14 @@ def read_question(question: CompareQuestion) -> CompareAsked:
     candidates = [replace(plan, on=on, software=software) for plan, on, software in product(plans, places, programs)]
     if question.measured.strip():
         candidates[0] = replace(candidates[0], measured=question.measured.strip())
-    if not 2 <= len(candidates) <= MOST:
+    if not 2 <= len(candidates) <= MAX_SIDES:
         raise InputError(
-            f"A comparison has 2 to {MOST} sides and this has {len(candidates)}; give several plans "
+            f"A comparison has 2 to {MAX_SIDES} sides and this has {len(candidates)}; give several plans "
             '("tp8 pp4 dp16" best), several slices (--on h100:512,v5p:8x8x8) or several of --stack or --engine.'
         )
-    if not written(question.model) and not any(str(one.plan).endswith(".toml") for one in candidates):
+    if not written(question.model) and not any(str(candidate.plan).endswith(".toml") for candidate in candidates):
         raise InputError("The comparison lacks a model; give --model, such as llama3-70b.")
-    if serving and any(one.measured for one in candidates):
+    if serving and any(candidate.measured for candidate in candidates):
         raise InputError("A measured time is that of a training step; leave it out, or --prompt and --output.")
     return CompareAsked(question, serving, candidates)
 
@@ -106,10 +107,8 @@ def _check_training(question: CompareQuestion) -> None:
         return
     if written(question.method):  # fine-tuning has a usual batch and sequence
         return
-    plans = [shlex.quote(written(thing)) for thing in question.things]
-    model = shlex.quote(written(question.model) or "llama3-8b")
-    on = written_slices(question.on) or "h100:8"
-    start = f"dscale compare {' '.join((model, *plans))} --on {on}"
+    things = [written(question.model) or "llama3-8b", *map(written, question.things)]
+    start = f"dscale compare {shlex.join(things)} --on {written_slices(question.on) or 'h100:8'}"
     raise InputError(
         f"A comparison of training needs --batch and --seq, one of serving --prompt or --output: "
         f"`{start} --batch 4M --seq 8192`, or `{start} --prompt 2048 --output 512`."
@@ -118,12 +117,14 @@ def _check_training(question: CompareQuestion) -> None:
 
 def written_slices(on: Any) -> str:
     """Chips and slices as they would be typed."""
-    return ",".join(written(thing) for thing in _several(on))
+    return ",".join(map(written, _several(on)))
 
 
 def _with_model(question: CompareQuestion) -> CompareQuestion:
     """The question with a model's name that stands before the plans taken as its model, as `train` takes it."""
-    first = question.things[0] if question.things else None
+    first = None
+    if question.things:
+        first = question.things[0]
     if not isinstance(first, str) or not is_preset(first.strip()):
         return question
     if written(question.model):
@@ -135,23 +136,24 @@ def _with_model(question: CompareQuestion) -> CompareQuestion:
 
 def _with_slices(question: CompareQuestion) -> CompareQuestion:
     """The question with slices that stand where plans do taken as --on, where nothing else does."""
+    # `dscale compare h100:8 v5e:8` has slices where plans stand
     names = [thing for thing in question.things if isinstance(thing, str) and is_chip(thing.partition(":")[0])]
     if not names or written(question.on) or len(names) < len(question.things):
         return question
     return replace(question, on=",".join(names), things=())
 
 
-def _of_answers(question: CompareQuestion, given: list[Any]) -> CompareAsked:
+def _of_answers(question: CompareQuestion, answers: list[Any]) -> CompareAsked:
     """Answers that are there already."""
-    if len(given) != len(question.things):
+    if len(answers) != len(question.things):
         raise InputError("Answers are compared with answers: ask for the others first, with ds.train or ds.serve.")
-    if len({type(one) for one in given}) > 1:
+    if len(set(map(type, answers))) > 1:
         raise InputError("A training answer and a serving answer have no step in common; compare answers of one kind.")
-    serving = isinstance(given[0], ServeReport)
-    every = len(given[0].configs if serving else given[0].plans)
-    if len(given) == 1 and every < 2:
+    serving = isinstance(answers[0], ServeReport)
+    rows = len(answers[0].configs if serving else answers[0].plans)
+    if len(answers) == 1 and rows < 2:
         raise InputError("One answer with one plan has nothing to be compared with; give another.")
-    return CompareAsked(question, serving, given=given)
+    return CompareAsked(question, serving, answers=answers)
 
 
 def _read_plan(thing: Any) -> Contender:
@@ -167,26 +169,26 @@ def _read_plan(thing: Any) -> Contender:
     text = written(thing).strip()
     if not text:
         raise InputError('A plan is empty; write one such as "tp8 pp4 dp16", or best.')
-    found = _MEASURED.fullmatch(text)
-    plan, measured = (found["plan"], found["time"]) if found else (text, "")
-    if plan.lower() == BEST:
-        if measured:
-            raise InputError("What was measured was a plan; write it instead of 'best'.")
-        return Contender()
-    return Contender(plan, measured=measured)
+    match = _MEASURED.fullmatch(text)
+    if match and match["plan"].lower() == BEST:
+        raise InputError("What was measured was a plan; write it instead of 'best'.")
+    if match:
+        return Contender(match["plan"], measured=match["time"])
+    return Contender() if text.lower() == BEST else Contender(text)
 
 
 def _serves(question: CompareQuestion, plans: list[Contender]) -> bool:
     """Whether it is about serving: its lengths or engines are given, or a plan file is one of serving."""
-    asked = any((question.prompt, question.output, question.engine, question.ttft, question.tpot))
-    files = [Path(one.plan) for one in plans if str(one.plan).endswith(".toml")]
+    serving_flags = any((question.prompt, question.output, question.engine, question.ttft, question.tpot))
+    files = [Path(plan.plan) for plan in plans if str(plan.plan).endswith(".toml")]
     saved = [not _SERVING.isdisjoint(read_table(path, "Plan file")) for path in files]
-    if any((question.seq, question.tokens, question.stack, question.numerics)) and (asked or any(saved)):
-        ours = "--seq, --tokens, --stack and --numerics are of training"
-        raise InputError(f"{ours}, --prompt, --output and --engine of serving.")
+    if any((question.seq, question.tokens, question.stack, question.numerics)) and (serving_flags or any(saved)):
+        raise InputError(
+            "--seq, --tokens, --stack and --numerics are of training, --prompt, --output and --engine of serving."
+        )
     if len(set(saved)) > 1:
         raise InputError("One plan file is of training and another of serving; compare plans of one kind.")
-    return asked or any(saved)
+    return serving_flags or any(saved)
 
 
 def _several(things: Any) -> list[Any]:
@@ -195,7 +197,7 @@ def _several(things: Any) -> list[Any]:
         return list(things)
     if not isinstance(things, str):
         return [things]
-    return [part.strip() for part in things.split(",") if part.strip()] or [""]
+    return list(filter(None, map(str.strip, things.split(",")))) or [""]
 
 
 def _programs(text: str) -> list[str]:
@@ -204,15 +206,15 @@ def _programs(text: str) -> list[str]:
     >>> _programs("vllm,max_seqs=64,sglang"), _programs("")
     (['vllm,max_seqs=64', 'sglang'], [''])
     """
-    found: list[str] = []
-    for part in (part.strip() for part in text.split(",") if part.strip()):
+    programs: list[str] = []
+    for part in filter(None, map(str.strip, text.split(","))):
         if "=" in part:
-            if not found:
+            if not programs:
                 raise InputError(f"{shorten(part)} is a setting without an engine before it.")
-            found[-1] += f",{part}"
+            programs[-1] += f",{part}"
         else:
-            found.append(part)
-    return found or [""]
+            programs.append(part)
+    return programs or [""]
 
 
 # The answer to `dscale compare`: each side asked as `train` or `serve` would be, then held against the first.
@@ -233,107 +235,129 @@ class _OneSide(Listener):
 
 def ask(question: CompareQuestion, listener: Listener) -> CompareReport:
     """Read a question, ask each side, compare them."""
-    asked = read_question(question)
-    answers = asked.given or _answers(asked, listener)
-    return compared(answers, asked.serving).came_from(asked, listener.notes)
+    comparison = read_question(question)
+    answers = comparison.answers or _answers(comparison, listener)
+    return compared(answers, comparison.serving).came_from(comparison, listener.notes)
 
 
-def _answers(asked: CompareAsked, listener: Listener) -> list[Any]:
+def _answers(comparison: CompareAsked, listener: Listener) -> list[Any]:
     """The answer of each side; what nobody says of a plan that is written out is as the first file has it."""
-    quiet, found = _OneSide(listener), []
-    files = [side.plan for side in asked.candidates if is_plan_path(side.plan)]
-    job = {} if not files else served_by(files[0]) if asked.serving else said_by(load_training_file(files[0]))
-    one = _serve if asked.serving else _train
-    for number, side in enumerate(asked.candidates):
-        found.append(one(asked.question, side, {} if is_plan_path(side.plan) else job, quiet))
-        listener.step(number + 1, len(asked.candidates))
-    return found
+    candidates, quiet = comparison.candidates, _OneSide(listener)
+    files = [side.plan for side in candidates if is_plan_path(side.plan)]
+    job: dict[str, Any] = {}
+    if files:
+        job = served_by(files[0]) if comparison.serving else said_by(load_training_file(files[0]))
+    ask_side = _serve if comparison.serving else _train
+    answers: list[Any] = []
+    for side in candidates:
+        # a plan file says its own job
+        answers.append(ask_side(comparison.question, side, {} if is_plan_path(side.plan) else job, quiet))
+        listener.step(len(answers), len(candidates))
+    return answers
 
 
 def served_by(path: str) -> dict[str, Any]:
     """What a file says of the requests of its plan, by the names of flags."""
     saved = load_serving_plan(path)
-    words = {"model": saved.model, "on": saved.slice, "engine": saved.engine}
+    flags = {"model": saved.model, "on": saved.slice, "engine": saved.engine}
     lengths = {name: value for name, value in saved_words(saved).items() if name in ("prompt", "output")}
-    return {name: value for name, value in words.items() if value} | lengths
+    return {name: value for name, value in flags.items() if value} | lengths
 
 
-def _given(question: CompareQuestion, names: tuple[str, ...], one: Contender, software: str) -> dict[str, Any]:
+def _flags(question: CompareQuestion, names: tuple[str, ...], side: Contender, software: str) -> dict[str, Any]:
     """The flags of one side that say something."""
-    words = {name: getattr(question, name) for name in ("model", "batch", "price", "dtype", "profile", *names)}
-    words |= {"on": one.on, software: one.software, "plan": one.plan}
-    return {name: value for name, value in words.items() if value not in ("", None)}
+    flags = {name: getattr(question, name) for name in ("model", "batch", "price", "dtype", "profile", *names)}
+    flags |= {"on": side.on, software: side.software, "plan": side.plan}
+    return {name: value for name, value in flags.items() if value not in ("", None)}
 
 
-def _train(question: CompareQuestion, one: Contender, job: dict[str, Any], listener: Listener) -> Any:
-    given = _given(question, ("seq", "tokens", "numerics", *FIELDS), one, "stack")
-    whole = job | given | {"measured": one.measured, "alone": bool(one.plan)}
+def _train(question: CompareQuestion, side: Contender, job: dict[str, Any], listener: Listener) -> Any:
+    flags = _flags(question, ("seq", "tokens", "numerics", *FIELDS), side, "stack")
+    whole = job | flags | {"measured": side.measured, "alone": bool(side.plan)}
     return ask_train(TrainQuestion(**whole, top=1), listener)
 
 
-def _serve(question: CompareQuestion, one: Contender, job: dict[str, Any], listener: Listener) -> Any:
-    given = _given(question, ("prompt", "output", "ttft", "tpot"), one, "engine")
-    own = served_by(one.plan) if is_plan_path(one.plan) else job
-    whole = job | given | {"model": given.get("model", own.get("model", ""))}
+def _serve(question: CompareQuestion, side: Contender, job: dict[str, Any], listener: Listener) -> Any:
+    flags = _flags(question, ("prompt", "output", "ttft", "tpot"), side, "engine")
+    saved = served_by(side.plan) if is_plan_path(side.plan) else job
+    whole = job | flags | {"model": flags.get("model", saved.get("model", ""))}
     if not whole["model"]:
         raise InputError("The comparison lacks a model; give --model, such as llama3-70b.")
-    asked = read_serving(ServeQuestion(**whole, top=1))
-    for text in asked.notes:
+    understood = read_serving(ServeQuestion(**whole, top=1))
+    for text in understood.notes:
         listener.note(text)
-    return answer(asked)
+    return answer_serving(understood)
 
 
 def compared(answers: list[Any], serving: bool) -> CompareReport:
     """The report on answers of one kind: the first plan of each, or all plans of a single one."""
-    made = serving_side if serving else training_side
+    kind = "serving" if serving else "training"
+    side_of = serving_side if serving else training_side
     first = answers[0]
     if len(answers) == 1:
-        sides = [made(first, place) for place in range(len(first.configs if serving else first.plans))]
+        sides = [side_of(first, index) for index in range(len(first.configs if serving else first.plans))]
     else:
-        sides = [made(one) for one in answers]
-    sides, kind = keyed(sides), "serving" if serving else "training"
-    models, work = " and ".join(dict.fromkeys(one.model for one in answers)), _workload(first, serving)
-    differences = [difference(sides[0], side, kind) for side in sides[1:]]
-    report = CompareReport(kind, models, work, sides, differences, _winner(sides, kind), [])
-    works = {_workload(one, serving) for one in answers}
-    report.notes += ["The sides are asked about different work."] if len(works) > 1 else []
+        sides = list(map(side_of, answers))
+    sides = keyed(sides)
+    work = _workload(first, serving)
+    report = CompareReport(
+        kind=kind,
+        model=" and ".join(dict.fromkeys(answer.model for answer in answers)),
+        workload=work,
+        sides=sides,
+        differences=[difference(sides[0], side, kind) for side in sides[1:]],
+        winner=_winner(sides, kind),
+        notes=[],
+    )
+    if any(_workload(answer, serving) != work for answer in answers):
+        report.notes.append("The sides are asked about different work.")
     if any(side.terms and not side.feasible for side in sides):
         report.notes.append("Times of what cannot run are as if it could.")
-    report.notes += [*_measured(sides), *_heads(sides), *(_slow_ends(answers, sides) if serving else [])]
-    report.overtakes = [*_by_price(sides), *([] if serving or len(answers) != 2 else _by_hardware(answers, sides))]
+    report.notes += [*_measured(sides), *_heads(sides)]
+    report.overtakes += _by_price(sides)
+    if serving:
+        report.notes += _slow_ends(answers, sides)
+    elif len(answers) == 2:
+        report.overtakes += _by_hardware(answers, sides)
     return report
 
 
-HEAD, UNEVEN = "head matmuls", "uneven stages"
+# Terms of a training step: the matmuls of the output head, and the wait of other pipeline stages for the longest.
+HEAD = "head matmuls"
+UNEVEN = "uneven stages"
 
 
 def _heads(sides: list[Side]) -> list[str]:
     """Whose matmuls of the head are within another term: the other stages of a pipeline wait for the one that has
     them."""
-    terms = {side.key: {term.name for term in side.terms if term.exposed_s} for side in sides}
-    within = [key for key, names in terms.items() if UNEVEN in names and HEAD not in names]
-    if not within or not any(HEAD in names for names in terms.values()):
+    has_head = [side for side in sides if side.exposed.get(HEAD)]
+    within = [side.key for side in sides if side.exposed.get(UNEVEN) and side not in has_head]
+    if not within or not has_head:
         return []
     return [f"The {HEAD} of {' and '.join(within)} are in its {UNEVEN}: the others wait for the stage that has them."]
 
 
 def next_command(report: CompareReport) -> str:
     """The whole answer for the fastest side of a comparison of training."""
-    asked, best = report.asked, report.best
-    if asked is None or best is None or asked.serving or len(asked.candidates) != len(report.sides):
+    comparison, best = report.asked, report.best
+    if comparison is None or best is None or comparison.serving or len(comparison.candidates) != len(report.sides):
         return ""
-    question, side = asked.question, asked.candidates[report.sides.index(best)]
-    words = {"batch": question.batch, "seq": question.seq, "tokens": question.tokens, "stack": best.software}
-    words |= {name: getattr(question, name) for name in ("method", "lora_rank", "frozen", "dtype")}
+    question, side = comparison.question, comparison.candidates[report.sides.index(best)]
     if not (question.batch and question.seq) or unnamed(question.model, side.on):
         return ""
-    plan = f' --plan "{best.plan}"' if written(side.plan) else ""
-    told = "".join(f" --{name.replace('_', '-')} {shlex.quote(str(word))}" for name, word in words.items() if word)
-    return f"dscale train {shlex.quote(written(question.model))} --on {written(side.on)}{plan}{told}"
+    command = f"dscale train {shlex.quote(written(question.model))} --on {written(side.on)}"
+    if written(side.plan):
+        command += f' --plan "{best.plan}"'
+    flags = {"batch": question.batch, "seq": question.seq, "tokens": question.tokens, "stack": best.software}
+    flags |= {name: getattr(question, name) for name in ("method", "lora_rank", "frozen", "dtype")}
+    for name, value in flags.items():
+        if value:
+            command += f" --{name.replace('_', '-')} {shlex.quote(str(value))}"
+    return command
 
 
-def _sheet(report: CompareReport, detail: bool) -> Sheet:
-    sheet, command = compare_sheet(report, detail), next_command(report)
+def _blocks(report: CompareReport, detail: bool) -> Sheet:
+    sheet, command = compare_blocks(report, detail), next_command(report)
     return Sheet((*sheet.blocks, NextStep(command, "Next:"))) if command else sheet
 
 
@@ -342,47 +366,55 @@ def _by_price(sides: list[Side]) -> list[str]:
     priced = [side for side in sides if side.feasible and side.figure(DOLLARS)]
     if not priced:
         return []
-    best = min(priced, key=lambda side: _value(side, DOLLARS))
-    said = []
+    best = min(priced, key=lambda side: side.value(DOLLARS))
+    best_chip = best.slice.partition(":")[0]
+    sentences: list[str] = []
     for side in sides:
-        name, each = side.slice.partition(":")[0], _value(side, TOKENS)
-        if side.feasible and each and name != best.slice.partition(":")[0]:
-            price = _value(side, DOLLARS) * each * 3600 / 1e6 or None
-            said.append(price_where(f"{side.key} ({name})", best.key, _value(best, DOLLARS), each, price))
-    return said
+        chip, tokens_per_s = side.slice.partition(":")[0], side.value(TOKENS)
+        if side.feasible and tokens_per_s and chip != best_chip:
+            # dollars for a million tokens, times the millions of tokens of an hour: what an hour of the chip costs
+            usd_per_h = side.value(DOLLARS) * tokens_per_s * 3600 / 1e6 or None
+            name = f"{side.key} ({chip})"
+            sentences.append(price_where(name, best.key, best.value(DOLLARS), tokens_per_s, usd_per_h))
+    return sentences
 
 
 def _by_hardware(answers: list[Any], sides: list[Side]) -> list[str]:
     """At what bandwidths, rates and batches the slower of two sides overtakes the other."""
-    if not all(one.plans and one.asked is not None for one in answers):
-        return []
-    one, other = ((one.asked.job(chosen_slice(one.asked, one)), one.plans[0].plan) for one in answers)
-    return overtaking(one, other, (sides[0].key, sides[1].key))
+    choices: list[Choice] = []
+    for answer in answers:
+        if not answer.plans or answer.asked is None:
+            return []
+        choices.append((answer.asked.job.on_slice(chosen_slice(answer.asked, answer)), answer.plans[0].plan))
+    return overtaking(choices[0], choices[1], (sides[0].key, sides[1].key))
 
 
 def _slow_ends(answers: list[Any], sides: list[Side]) -> list[str]:
-    """What `serve` counts chips at on which no such run was measured."""
-    rows = answers[0].configs if len(answers) == 1 else [next(iter(one.configs), None) for one in answers]
-    return [
-        f"No such run was measured on the chips of {side.key}: `serve` ranks it at the slow end of its band, "
-        f"${one.ranked_usd_per_mtok:,.2f} per million tokens."
-        for side, one in zip(sides, rows, strict=True)
-        if one is not None and one.counted < 1 and one.ranked_usd_per_mtok
-    ]
+    """Notes on chips that `serve` ranks at the slow end of their band, because no such run was measured on them."""
+    if len(answers) == 1:
+        rows = answers[0].configs
+    else:
+        rows = [answer.configs[0] if answer.configs else None for answer in answers]
+    sentences: list[str] = []
+    for side, row in zip(sides, rows, strict=True):
+        if row is not None and row.counted < 1 and row.ranked_usd_per_mtok:
+            sentences.append(
+                f"No such run was measured on the chips of {side.key}: `serve` ranks it at the slow end of its band, "
+                f"${row.ranked_usd_per_mtok:,.2f} per million tokens."
+            )
+    return sentences
 
 
 def _measured(sides: list[Side]) -> list[str]:
     """Measured steps against each other, beside what was expected of them."""
-    known = [(side, side.measured_s) for side in sides if side.measured_s]
-    said = []
-    for side, seconds in known[1:]:
-        first, own = known[0]
+    measured = [(side, side.measured_s) for side in sides if side.measured_s]
+    sentences: list[str] = []
+    for side, seconds in measured[1:]:
+        first, first_s = measured[0]
         expected = seconds_of(side) / seconds_of(first)
-        said.append(
-            f"Measured, the step of {side.key} is {seconds / own:.2f}x that of {first.key}; {expected:.2f}x was "
-            "expected."
-        )
-    return said
+        ratio = f"{seconds / first_s:.2f}x that of {first.key}; {expected:.2f}x was expected"
+        sentences.append(f"Measured, the step of {side.key} is {ratio}.")
+    return sentences
 
 
 def _workload(answer: Any, serving: bool) -> str:
@@ -393,22 +425,17 @@ def _workload(answer: Any, serving: bool) -> str:
 
 
 def _winner(sides: list[Side], kind: str) -> str:
-    """The fastest side for its tokens; of serving the cheapest, or where prices lack, the one with most of a chip."""
+    """The fastest side for its tokens; of serving the cheapest that misses no target, or without prices the one with
+    most tokens per chip."""
     able = [side for side in sides if side.feasible]
     if not able:
         return ""
     if kind == "training":
         return min(able, key=lambda side: seconds_of(side) / side.tokens).key
-    priced = all(side.figure(DOLLARS) for side in able)
-    meets = [side for side in able if not side.problems] or able
-    if priced:
-        return min(meets, key=lambda side: _value(side, DOLLARS)).key
-    return max(meets, key=lambda side: _value(side, TOKENS)).key
+    meeting = [side for side in able if not side.problems] or able
+    if all(side.figure(DOLLARS) for side in able):
+        return min(meeting, key=lambda side: side.value(DOLLARS)).key
+    return max(meeting, key=lambda side: side.value(TOKENS)).key
 
 
-def _value(side: Side, name: str) -> float:
-    found = side.figure(name)
-    return 0.0 if found is None or found.value is None else found.value
-
-
-bind(CompareReport, Face(_sheet, draw))
+bind(CompareReport, Face(_blocks, draw))

@@ -13,10 +13,16 @@ def draw(report: CompareReport, kind: str) -> Chart:
     if not shown:
         raise nothing_to_draw("no side has a plan")
     if kind == "time":
-        step = "a decode step" if report.kind == "serving" else "a training step"
+        if report.kind == "serving":
+            step = "a decode step"
+        else:
+            step = "a training step"
         return time_bars([_time(side) for side in shown], f"{_where(report)}: {step}", report.workload)
     limits = {side.hbm_limit_bytes for side in shown}
-    limit = limits.pop() if len(limits) == 1 else 0.0  # a line that is not every bar's would mislead
+    # a line that is not every bar's would mislead
+    limit = 0.0
+    if len(limits) == 1:
+        limit = limits.pop()
     title = f"{_where(report)}: memory of the fullest chip"
     return memory_bars([_memory(side) for side in shown], limit, title, report.workload)
 
@@ -24,7 +30,9 @@ def draw(report: CompareReport, kind: str) -> Chart:
 def _where(report: CompareReport) -> str:
     """The model, and the slice where all sides run on the same."""
     slices = {side.slice for side in report.sides}
-    return f"{report.model} on {slices.pop()}" if len(slices) == 1 else report.model
+    if len(slices) == 1:
+        return f"{report.model} on {slices.pop()}"
+    return report.model
 
 
 def _time(side: Side) -> PartStack:
@@ -33,5 +41,5 @@ def _time(side: Side) -> PartStack:
 
 
 def _memory(side: Side) -> PartStack:
-    held = [(part.name, part.bytes) for part in side.memory]
-    return memory_stack(f"{side.key}: {side.label}", held, side.hbm_bytes, side.hbm_limit_bytes)
+    parts = [(part.name, part.bytes) for part in side.memory]
+    return memory_stack(f"{side.key}: {side.label}", parts, side.hbm_bytes, side.hbm_limit_bytes)

@@ -58,7 +58,20 @@ class Side(msgspec.Struct):
 
     def figure(self, name: str) -> Figure | None:
         """A figure by its name, where the side has it."""
-        return next((one for one in self.figures if one.name == name and one.value is not None), None)
+        return next((figure for figure in self.figures if figure.name == name and figure.value is not None), None)
+
+    def value(self, name: str) -> float:
+        """The value of a figure; 0 where the side has none."""
+        figure = self.figure(name)
+        return 0.0 if figure is None or figure.value is None else figure.value
+
+    @property
+    def exposed(self) -> dict[str, float]:
+        """Exposed seconds of the step by term."""
+        seconds: dict[str, float] = {}
+        for term in self.terms:
+            seconds[term.name] = seconds.get(term.name, 0.0) + term.exposed_s
+        return seconds
 
 
 class TermDifference(msgspec.Struct):
@@ -112,30 +125,32 @@ class CompareReport(Record):
 
     def side(self, key: str) -> Side:
         """A side by its letter."""
-        return next(one for one in self.sides if one.key == key)
+        return next(side for side in self.sides if side.key == key)
 
     @property
     def best(self) -> Side | None:
         """The fastest side; None where none can run."""
-        return self.side(self.winner) if self.winner else None
+        if self.winner:
+            return self.side(self.winner)
+        return None
 
     @property
     def exit_code(self) -> int:
-        return 0 if self.winner else INFEASIBLE
+        if self.winner:
+            return 0
+        return INFEASIBLE
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each side, its figures as columns."""
-        kept = ("key", "label", "plan", "slice", "software", "chips", "feasible", "bound_by", "hbm_bytes")
+        names = ("key", "label", "plan", "slice", "software", "chips", "feasible", "bound_by", "hbm_bytes")
         return [
-            {name: getattr(one, name) for name in kept} | {figure.name: figure.value for figure in one.figures}
-            for one in self.sides
+            {name: getattr(side, name) for name in names} | {figure.name: figure.value for figure in side.figures}
+            for side in self.sides
         ]
 
     def headline(self) -> str:
         if not self.winner:
             return f"{self.model}: none of {len(self.sides)} can run"
-        return (
-            self.differences[0].text
-            if len(self.differences) == 1
-            else f"{self.model}: {self.winner} of " + ", ".join(f"{one.key} ({one.label})" for one in self.sides)
-        )
+        if len(self.differences) == 1:
+            return self.differences[0].text
+        return f"{self.model}: {self.winner} of " + ", ".join(f"{side.key} ({side.label})" for side in self.sides)

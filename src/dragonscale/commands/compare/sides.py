@@ -1,241 +1,257 @@
-"""Answers of `train` and `serve` as sides of a comparison, and one side against another."""
+"""Answers of `train` and `serve` as sides of a comparison, and one side against another: the terms of time that differ,
+what explains most of it, and whether bands can tell them apart."""
+
+from dataclasses import asdict
 
 import msgspec
 
-from dragonscale.commands.compare import compare_records as records
+from dragonscale.commands.compare.compare_records import (
+    Difference,
+    Figure,
+    HeldPart,
+    SettingDifference,
+    Side,
+    SideTerm,
+    TermDifference,
+)
 from dragonscale.commands.serve.serve_records import ConfigReport, ServeReport
 from dragonscale.commands.train.cost import usd_per_mtok
 from dragonscale.commands.train.train_records import PlanReport, TrainReport
 from dragonscale.physics.units import render
 from dragonscale.training.plan.plan import short_plan
 
+# Settings of a serving configuration that are compared.
 SETTINGS = ("tensor", "data", "expert", "context", "width", "pipe", "spread", "batch", "drafts", "chunk_tokens")
-STEP, TOKENS, DOLLARS = "step", "tokens/s/chip", "$/Mtok"
-"""Names of the figures that sides are compared by."""
+# Names of the figures that sides are compared by.
+STEP = "step"
+TOKENS = "tokens/s/chip"
+DOLLARS = "$/Mtok"
+# The fraction of all that differs which the named terms should reach, of how many terms at most, and the least that a
+# named term explains.
+EXPLAINED = 0.9
+MAX_NAMED = 3
+MIN_NAMED = 0.03
+# Steps closer than this fraction are called the same.
+TIE_TOLERANCE = 0.005
 
 
-def training_side(report: TrainReport, place: int = 0) -> records.Side:
-    """A plan of a training answer; what no plan fits is a side that cannot run."""
+def training_side(report: TrainReport, index: int = 0) -> Side:
+    """A plan of a training answer; without any plan that fits, a side that cannot run."""
+    work = report.workload
     if not report.plans:
-        return _nothing(report.slice, report.workload.stack, report.notes)
-    one, work = report.plans[place], report.workload
+        return _without_plan(report.slice, work.stack, report.notes)
+    row = report.plans[index]
     figures = [
-        records.Figure(STEP, one.step_s, "s", one.step_low_s, one.step_high_s),
-        records.Figure("MFU", one.own_mfu, "part"),
-        records.Figure(TOKENS, one.tokens_per_s_per_chip, "count"),
-        records.Figure(DOLLARS, usd_per_mtok(report, one), "USD"),
-        records.Figure("days", one.days, "count"),
-        records.Figure("cost", one.cost_usd, "USD"),
+        Figure(STEP, row.step_s, "s", row.step_low_s, row.step_high_s),
+        Figure("MFU", row.own_mfu, "part"),
+        Figure(TOKENS, row.tokens_per_s_per_chip, "count"),
+        Figure(DOLLARS, usd_per_mtok(report, row), "USD"),
+        Figure("days", row.days, "count"),
+        Figure("cost", row.cost_usd, "USD"),
     ]
-    terms = [records.SideTerm(row.name, row.exposed_s, max(row.expected_s - row.exposed_s, 0.0)) for row in one.terms]
-    memory = [records.HeldPart(row.name, row.bytes) for row in one.memory]
-    side = _side(one, (short_plan(one.plan), report.slice, one.stack), work.batch_tokens, figures, terms, memory)
-    side.feasible, side.settings, side.problems = one.feasible, dict(vars(one.plan)), list(one.problems)
-    if report.measured and not place:
+    side = _side(row, short_plan(row.plan), report.slice, row.stack, figures)
+    side.tokens, side.feasible = work.batch_tokens, row.feasible
+    for term in row.terms:
+        side.terms.append(SideTerm(term.name, term.exposed_s, max(term.expected_s - term.exposed_s, 0.0)))
+    side.memory = [HeldPart(part.name, part.bytes) for part in row.memory]
+    side.settings, side.problems = asdict(row.plan), list(row.problems)
+    if report.measured and not index:  # what was measured is of the first plan
         side.measured_s, side.measured = report.measured.step_s, report.measured.text
     return side
 
 
-def _side(
-    one: PlanReport | ConfigReport,
-    names: tuple[str, str, str],
-    tokens: float,
-    figures: list[records.Figure],
-    terms: list[records.SideTerm],
-    memory: list[records.HeldPart],
-) -> records.Side:
-    """A side that runs; `names` are its plan, slice and software."""
-    plan, on, software = names
-    known = [figure for figure in figures if figure.value is not None]
-    return msgspec.structs.replace(
-        _empty(on, software),
-        plan=plan,
-        chips=one.chips,
-        feasible=True,
-        tokens=tokens,
-        figures=known,
-        terms=terms,
-        memory=memory,
-        hbm_bytes=one.hbm_bytes,
-        hbm_limit_bytes=one.hbm_limit_bytes,
-        bound_by=one.bound_by,
-    )
-
-
-def serving_side(report: ServeReport, place: int = 0) -> records.Side:
-    """A configuration of a serving answer; its step is that of decoding."""
+def serving_side(report: ServeReport, index: int = 0) -> Side:
+    """A configuration of a serving answer; its step is that of decoding, in which nothing is hidden."""
     if not report.configs:
-        return _nothing("", report.workload.engine, [*report.notes, report.advice])
-    one = report.configs[place]
+        return _without_plan("", report.workload.engine, [*report.notes, report.advice])
+    row = report.configs[index]
     figures = [
-        records.Figure("TTFT", one.ttft_s, "s", one.ttft_low_s, one.ttft_high_s),
-        records.Figure("TPOT", one.tpot_s, "s", one.tpot_low_s, one.tpot_high_s),
-        records.Figure("batch", one.batch, "count"),
-        records.Figure(STEP, one.decode_step_s, "s"),
-        records.Figure(TOKENS, one.output_tokens_per_s_per_chip, "count", one.tokens_low, one.tokens_high),
-        records.Figure(DOLLARS, one.cost_usd_per_mtok, "USD"),
+        Figure("TTFT", row.ttft_s, "s", row.ttft_low_s, row.ttft_high_s),
+        Figure("TPOT", row.tpot_s, "s", row.tpot_low_s, row.tpot_high_s),
+        Figure("batch", row.batch, "count"),
+        Figure(STEP, row.decode_step_s, "s"),
+        Figure(TOKENS, row.output_tokens_per_s_per_chip, "count", row.tokens_low, row.tokens_high),
+        Figure(DOLLARS, row.cost_usd_per_mtok, "USD"),
     ]
-    terms = [records.SideTerm(row.name, row.expected_s, 0.0) for row in one.terms]
-    memory = (
-        [records.HeldPart(name, size) for name, size in one.memory.parts().items()] if one.memory is not None else []
-    )
-    names = one.plan, one.copy_slice, one.engine or report.workload.engine
-    side = _side(one, names, one.batch, figures, terms, memory)
-    side.settings = {name: getattr(one, name) for name in SETTINGS} | one.dtypes
-    side.problems = list(one.violations)
+    side = _side(row, row.plan, row.copy_slice, row.engine or report.workload.engine, figures)
+    side.tokens = row.batch
+    side.terms = [SideTerm(term.name, term.expected_s, 0.0) for term in row.terms]
+    if row.memory is not None:
+        side.memory = [HeldPart(name, size) for name, size in row.memory.parts().items()]
+    side.settings = {name: getattr(row, name) for name in SETTINGS} | row.dtypes
+    side.problems = list(row.violations)
     return side
 
 
-def _nothing(where: str, software: str, why: list[str]) -> records.Side:
-    """A side that has no plan."""
-    return msgspec.structs.replace(_empty(where, software), problems=[text for text in why if text])
+def _side(row: PlanReport | ConfigReport, plan: str, on: str, software: str, figures: list[Figure]) -> Side:
+    """A side that runs, its terms and memory still to be filled in."""
+    side = _without_plan(on, software, [])
+    side.plan, side.chips, side.feasible, side.bound_by = plan, row.chips, True, row.bound_by
+    side.figures = [figure for figure in figures if figure.value is not None]
+    side.hbm_bytes, side.hbm_limit_bytes = row.hbm_bytes, row.hbm_limit_bytes
+    return side
 
 
-def _empty(where: str, software: str) -> records.Side:
-    """A side of which only the slice and the software are known."""
-    nothing = {"key": "", "label": "", "plan": "", "bound_by": "", "figures": [], "terms": [], "memory": []}
-    zero = {"chips": 0, "tokens": 0, "feasible": False, "hbm_bytes": 0.0, "hbm_limit_bytes": 0.0, "settings": {}}
-    return records.Side(slice=where, software=software, **nothing, **zero)
+def _without_plan(on: str, software: str, why: list[str]) -> Side:
+    """A side that has no plan, of which only the slice and the software are known."""
+    return Side(
+        key="",
+        label="",
+        plan="",
+        slice=on,
+        software=software,
+        chips=0,
+        feasible=False,
+        tokens=0,
+        figures=[],
+        terms=[],
+        memory=[],
+        hbm_bytes=0.0,
+        hbm_limit_bytes=0.0,
+        bound_by="",
+        settings={},
+        problems=list(filter(None, why)),
+    )
 
 
-def keyed(sides: list[records.Side]) -> list[records.Side]:
+def keyed(sides: list[Side]) -> list[Side]:
     """The sides with letters, each labelled by what differs: plan, slice, software."""
-    plans, slices, programs = ({getattr(side, name) for side in sides} for name in ("plan", "slice", "software"))
-    made = []
+    plans = {side.plan for side in sides}
+    slices = {side.slice for side in sides}
+    programs = {side.software for side in sides}
+    labelled: list[Side] = []
     for number, side in enumerate(sides):
-        words = [side.plan] if len(plans) > 1 else []
-        words += [f"on {side.slice}"] if len(slices) > 1 and side.slice else []
-        words += [f"with {side.software}"] if len(programs) > 1 else []
-        label = " ".join(filter(None, words)) or side.plan
-        made.append(msgspec.structs.replace(side, key=_letter(number), label=label))
-    return made
+        parts: list[str] = []
+        if len(plans) > 1 and side.plan:
+            parts.append(side.plan)
+        if len(slices) > 1 and side.slice:
+            parts.append(f"on {side.slice}")
+        if len(programs) > 1:
+            parts.append(f"with {side.software}")
+        labelled.append(msgspec.structs.replace(side, key=_letter(number), label=" ".join(parts) or side.plan))
+    return labelled
 
 
 def _letter(number: int) -> str:
     """A, B, … Z, then A2 and on."""
-    return chr(ord("A") + number % 26) + (str(number // 26 + 1) if number >= 26 else "")
+    letter = chr(ord("A") + number % 26)
+    return letter if number < 26 else f"{letter}{number // 26 + 1}"
 
 
-# One side against another: the terms of time that differ, what explains most of it, and whether bands can tell them
-# apart.
-
-
-EXPLAINED = 0.9
-"""The part of all that differs which the named terms should reach."""
-MOST_NAMED = 3
-SAME = 0.005
-"""Steps closer than this are called the same."""
-
-
-def difference(first: records.Side, second: records.Side, kind: str) -> records.Difference:
+def difference(first: Side, second: Side, kind: str) -> Difference:
     """The second side against the first, for the tokens of the first."""
+    settings = changed_settings(first, second)
     if not (first.feasible and second.feasible):
-        broken = next(side for side in (second, first) if not side.feasible)
+        broken = first if second.feasible else second
         why = broken.problems[0].rstrip(".") if broken.problems else "nothing fits"
         text = f"{broken.key} ({broken.label or broken.slice}) cannot run: {why}."
-        return records.Difference(first.key, second.key, 0.0, 0.0, [], changed(first, second), None, text)
+        return Difference(first.key, second.key, 0.0, 0.0, [], settings, None, text)
     # for other tokens a step, its time is that for as many as the first has; decode steps stay as they are
-    times = first.tokens / second.tokens if kind == "training" else 1.0
-    mine, other = seconds_of(first), seconds_of(second) * times
-    terms = term_differences(first, second, times)
-    beyond = apart(first, second, kind, times)
-    text = _sentence(first, second, other / mine, terms, kind) + _certain(beyond, kind)
-    settings = changed(first, second)
-    return records.Difference(first.key, second.key, other / mine, other - mine, terms, settings, beyond, text)
+    scale = first.tokens / second.tokens if kind == "training" else 1.0
+    first_s, second_s = seconds_of(first), seconds_of(second) * scale
+    terms = term_differences(first, second, scale)
+    beyond = bands_apart(first, second, kind, scale)
+    text = _sentence(first, second, second_s / first_s, terms, kind) + _certainty(beyond, kind)
+    return Difference(first.key, second.key, second_s / first_s, second_s - first_s, terms, settings, beyond, text=text)
 
 
-def seconds_of(side: records.Side) -> float:
+def seconds_of(side: Side) -> float:
     """The step."""
-    found = side.figure(STEP)
-    return 0.0 if found is None or found.value is None else found.value
+    return side.value(STEP)
 
 
-def term_differences(first: records.Side, second: records.Side, times: float = 1.0) -> list[records.TermDifference]:
-    """Every term of either step, what differs most first. What the terms leave of a step is a row of its own."""
-    mine = {term.name: term.exposed_s for term in first.terms}
-    other = {term.name: term.exposed_s * times for term in second.terms}
-    names = [*mine, *(name for name in other if name not in mine)]
-    rows = [
-        records.TermDifference(
-            name, mine.get(name, 0.0), other.get(name, 0.0), other.get(name, 0.0) - mine.get(name, 0.0)
-        )
-        for name in names
-    ]
+def term_differences(first: Side, second: Side, scale: float = 1.0) -> list[TermDifference]:
+    """Every term of either step, that with the largest difference first; the second side's seconds times `scale`."""
+    first_s = {term.name: term.exposed_s for term in first.terms}
+    second_s = {term.name: term.exposed_s * scale for term in second.terms}
+    rows: list[TermDifference] = []
+    for name in first_s | second_s:
+        before, after = first_s.get(name, 0.0), second_s.get(name, 0.0)
+        rows.append(TermDifference(name, before, after, after - before))
     return sorted(rows, key=lambda row: -abs(row.difference_s))
 
 
-def changed(first: records.Side, second: records.Side) -> list[records.SettingDifference]:
+def changed_settings(first: Side, second: Side) -> list[SettingDifference]:
     """The settings that two plans have otherwise."""
-    names = [*first.settings, *(name for name in second.settings if name not in first.settings)]
-    pairs = [(name, first.settings.get(name), second.settings.get(name)) for name in names]
-    return [records.SettingDifference(name, old, new) for name, old, new in pairs if old != new]
+    rows = [
+        SettingDifference(name, first.settings.get(name), second.settings.get(name))
+        for name in first.settings | second.settings
+    ]
+    return [row for row in rows if row.first != row.second]
 
 
-def apart(first: records.Side, second: records.Side, kind: str, times: float = 1.0) -> bool | None:
+def bands_apart(first: Side, second: Side, kind: str, scale: float = 1.0) -> bool | None:
     """Whether the bands of two sides lie apart; None where one has none."""
     name = STEP if kind == "training" else TOKENS
-    one, other = first.figure(name), second.figure(name)
-    if one is None or other is None or None in (one.low, one.high, other.low, other.high):
+    one_figure, other_figure = first.figure(name), second.figure(name)
+    if one_figure is None or one_figure.low is None or one_figure.high is None:
         return None
-    assert one.low is not None and one.high is not None and other.low is not None and other.high is not None  # noqa: PT018
-    return other.high * times < one.low or one.high < other.low * times
+    if other_figure is None or other_figure.low is None or other_figure.high is None:
+        return None
+    return other_figure.high * scale < one_figure.low or one_figure.high < other_figure.low * scale
 
 
-def _sentence(
-    first: records.Side, second: records.Side, ratio: float, terms: list[records.TermDifference], kind: str
-) -> str:
+def _sentence(first: Side, second: Side, ratio: float, terms: list[TermDifference], kind: str) -> str:
     """How much faster the second is and by what."""
-    who = f"{second.key} ({second.label})"
-    step = "" if kind == "training" else " a decode step"
-    if abs(ratio - 1) < SAME:
-        start = f"{who} takes as long{step} as {first.key}"
+    step = ""
+    if kind != "training":
+        step = " a decode step"
+    text = f"{second.key} ({second.label}) "
+    if abs(ratio - 1) < TIE_TOLERANCE:
+        text += f"takes as long{step} as {first.key}"
     else:
-        word = "faster" if ratio < 1 else "slower"
-        start = f"{who} is {_much(ratio)} {word}{step} than {first.key}"
-    named = _named(terms)
-    said = ", ".join(f"{render(abs(row.difference_s), 's')} {_more(row)} {row.name}" for row in named)
-    start += f": {said}" if said else ""
-    return start + _yielded(first, second) if kind == "serving" else start
+        text += f"is {_much(ratio)} {'faster' if ratio < 1 else 'slower'}{step} than {first.key}"
+    named = ", ".join(map(_term_text, _named(terms)))
+    if named:
+        text += f": {named}"
+    return text if kind == "training" else text + _throughput(first, second)
+
+
+def _term_text(row: TermDifference) -> str:
+    return f"{render(abs(row.difference_s), 's')} {'more' if row.difference_s > 0 else 'less'} {row.name}"
 
 
 def _much(ratio: float) -> str:
     """Speed over speed: 12%, or 2.4x where it is more than twice."""
-    speed = 1 / ratio if ratio < 1 else ratio
-    return f"{speed:.2g}x" if speed >= 2 else f"{speed - 1:.0%}" if speed >= 1.1 else f"{speed - 1:.1%}"
+    speed = max(ratio, 1 / ratio)
+    if speed >= 2:
+        return f"{speed:.2g}x"
+    return f"{speed - 1:.0%}" if speed >= 1.1 else f"{speed - 1:.1%}"
 
 
-def _more(row: records.TermDifference) -> str:
-    return "more" if row.difference_s > 0 else "less"
-
-
-def _named(terms: list[records.TermDifference]) -> list[records.TermDifference]:
+def _named(terms: list[TermDifference]) -> list[TermDifference]:
     """The few terms that make up most of what differs."""
-    total, named, seen = sum(abs(row.difference_s) for row in terms), [], 0.0
-    for row in terms[:MOST_NAMED]:
-        if seen >= EXPLAINED * total or abs(row.difference_s) < 0.03 * total:
+    total_s = sum(abs(row.difference_s) for row in terms)
+    named: list[TermDifference] = []
+    explained_s = 0.0
+    for row in terms[:MAX_NAMED]:
+        if explained_s >= EXPLAINED * total_s or abs(row.difference_s) < MIN_NAMED * total_s:
             break
         named.append(row)
-        seen += abs(row.difference_s)
+        explained_s += abs(row.difference_s)
     return named
 
 
-def _yielded(first: records.Side, second: records.Side) -> str:
-    """What the second makes of a chip against the first."""
-    one, other = first.figure(TOKENS), second.figure(TOKENS)
-    if one is None or other is None or not one.value or not other.value:
+def _throughput(first: Side, second: Side) -> str:
+    """Tokens per second and chip of the second against the first."""
+    before, after = first.value(TOKENS), second.value(TOKENS)
+    if not before or not after:
         return ""
-    ratio = other.value / one.value
-    many = "as many" if abs(ratio - 1) < SAME else f"{_much(ratio)} {'more' if ratio > 1 else 'fewer'}"
-    batches = f" (batches of {second.tokens:,.0f} and {first.tokens:,.0f})" if first.tokens != second.tokens else ""
+    ratio = after / before
+    many = "as many"
+    if abs(ratio - 1) >= TIE_TOLERANCE:
+        many = f"{_much(ratio)} {'more' if ratio > 1 else 'fewer'}"
+    batches = ""
+    if first.tokens != second.tokens:
+        batches = f" (batches of {second.tokens:,.0f} and {first.tokens:,.0f})"
     return f"; {many} tokens/s a chip{batches}"
 
 
-def _certain(beyond: bool | None, kind: str) -> str:
-    what = "steps" if kind == "training" else "tokens/s"
+def _certainty(beyond: bool | None, kind: str) -> str:
+    """Whether the difference is larger than the error, where that is known."""
     if beyond is None:
         return "."
-    return (
-        f". The error bands of their {what} lie apart: the difference is larger than the error."
-        if beyond
-        else f". The error bands of their {what} overlap: the order could be the other way round."
-    )
+    what = "steps" if kind == "training" else "tokens/s"
+    if beyond:
+        return f". The error bands of their {what} lie apart: the difference is larger than the error."
+    return f". The error bands of their {what} overlap: the order could be the other way round."

@@ -17,31 +17,41 @@ from dragonscale.commands.questions.operations import EstimateQuestion
 from dragonscale.commands.record import Face, bind
 from dragonscale.listener import Listener
 
+# Tokens of a step where nobody has said how many, as `dscale explain train` takes them.
 STEP = "4Mi"
-"""Tokens of a step where nobody has said how many, as `dscale explain train` takes them."""
+# Of the memory of a slice, what the state of training may take for activations and buffers to fit beside it.
 STATE_PART = 0.75
-"""Of the memory of a slice, what the state of training may take for activations and buffers to fit beside it."""
+# The facts to take away first.
 KEYS = ("run", "fine-tuning", "decode")
-"""The facts to take away first."""
 
 
-def estimate_sheet(report: EstimateReport, _: bool) -> Sheet:
+def estimate_blocks(report: EstimateReport, _: bool) -> Sheet:
     """The whole answer."""
-    asked = report.letters
-    asides = [f"{amount(report.tokens, 'count')} tokens" if report.find("training FLOPs (6ND)") else ""]
-    asides += [f"context {report.context:,}" if report.find("KV bytes a sequence") else ""]
-    asides += [f"{name} {asked[name]:,.0f}" if name in asked else "" for name in ("batch", "prompt", "chips")]
-    asides += [f"weights in {report.weights}" if report.find("decode step") else ""]
-    asides += [f"MFU {report.mfu:.0%}" if report.on else ""]
-    where = f" on {report.on}" if report.on else ""
+    letters = report.letters
+    asides: list[str] = []
+    if report.find("training FLOPs (6ND)"):
+        asides.append(f"{amount(report.tokens, 'count')} tokens")
+    if report.find("KV bytes a sequence"):
+        asides.append(f"context {report.context:,}")
+    for name in ("batch", "prompt", "chips"):
+        if name in letters:
+            asides.append(f"{name} {letters[name]:,.0f}")
+    if report.find("decode step"):
+        asides.append(f"weights in {report.weights}")
+    if report.on:
+        asides.append(f"MFU {report.mfu:.0%}")
+    where = ""
+    if report.on:
+        where = f" on {report.on}"
     title = Title(
         f"{report.model} ({amount(report.parameters, 'count')} parameters){where}: the back of the envelope",
-        ", ".join(filter(None, asides)),
+        ", ".join(asides),
     )
     groups = list(dict.fromkeys(line.group for line in report.lines))
     tables = [_table(group, [line for line in report.lines if line.group == group]) for group in groups]
     blocks: list[Block] = [title, _summary(report), *tables, Prose(_legend(report), "dim")]
-    blocks += [Prose("\n".join(report.notes), "dim")] if report.notes else []
+    if report.notes:
+        blocks += [Prose("\n".join(report.notes), "dim")]
     return Sheet((*blocks, *next_command(report)))
 
 
@@ -65,23 +75,31 @@ def next_command(report: EstimateReport) -> list[Block]:
     if trains and ":" not in question.on:
         return []
     on = _where_it_trains(report, question.on) if trains else question.on
-    words = ["dscale", "train" if trains else "serve", shlex.quote(question.model), "--on", shlex.quote(on)]
+    parts = ["dscale", "train" if trains else "serve", shlex.quote(question.model), "--on", shlex.quote(on)]
     if trains:
-        words += ["--batch", STEP, "--seq", shlex.quote(question.seq)]
-        words += ["--tokens", shlex.quote(question.tokens)] if question.tokens not in ("", "chinchilla") else []
-        words += ["--price", shlex.quote(question.price)] if question.price else []
-        return [NextStep(" ".join(words), f"Next, a plan (for steps of {STEP} tokens):")]
-    words += ["--prompt", shlex.quote(question.prompt)] if question.prompt else []
-    words += ["--price", shlex.quote(question.price)] if question.price else []
-    return [NextStep(" ".join(words), "Next, how to serve it there:")]
+        parts += ["--batch", STEP, "--seq", shlex.quote(question.seq)]
+        if question.tokens not in ("", "chinchilla"):
+            parts += ["--tokens", shlex.quote(question.tokens)]
+        if question.price:
+            parts += ["--price", shlex.quote(question.price)]
+        return [NextStep(" ".join(parts), f"Next, a plan (for steps of {STEP} tokens):")]
+    if question.prompt:
+        parts += ["--prompt", shlex.quote(question.prompt)]
+    if question.price:
+        parts += ["--price", shlex.quote(question.price)]
+    return [NextStep(" ".join(parts), "Next, how to serve it there:")]
 
 
 def _summary(report: EstimateReport) -> Facts:
     lines = []
     for label, wanted in _table_of("summary.toml").items():
-        told = [_run_flops(report)] if label == "run" else []
-        told += [words.format(line.shown) for name, words in wanted.items() if (line := report.find(name)) is not None]
-        lines.append((label, ", ".join(filter(None, told)), "key" if label in KEYS else ""))
+        texts = []
+        if label == "run":
+            texts = [_run_flops(report)]
+        texts += [
+            template.format(line.shown) for name, template in wanted.items() if (line := report.find(name)) is not None
+        ]
+        lines.append((label, ", ".join(filter(None, texts)), "key" if label in KEYS else ""))
     return facts(*lines)
 
 
@@ -97,10 +115,10 @@ def _run_flops(report: EstimateReport) -> str:
     if attention is None:
         return f"{dense.shown} (6ND)"
     whole = replace(dense, value=dense.value + attention.value).shown
-    own, time = dense.shown.removesuffix(" FLOP"), report.find("run time")
+    dense_text, time = dense.shown.removesuffix(" FLOP"), report.find("run time")
     if time is not None:  # what a calculation by hand gives
-        own += f", {replace(time, value=time.value / (1 + attention.value / dense.value)).shown} alone,"
-    return f"{whole} (6ND {own} and attention at {report.letters['T']:,.0f} tokens)"
+        dense_text += f", {replace(time, value=time.value / (1 + attention.value / dense.value)).shown} alone,"
+    return f"{whole} (6ND {dense_text} and attention at {report.letters['T']:,.0f} tokens)"
 
 
 def _table(group: str, lines: list[EstimateLine]) -> Grid:
@@ -116,7 +134,9 @@ def _table(group: str, lines: list[EstimateLine]) -> Grid:
 def _worked(line: EstimateLine) -> str:
     """The formula, and what it is with its numbers; with dots and gaps, where a line may break."""
     texts = [text.replace("*", "·").replace("/", " / ") for text in (line.formula, line.numbers)]
-    return texts[0] if line.formula == line.numbers else " = ".join(texts)
+    if line.formula == line.numbers:
+        return texts[0]
+    return " = ".join(texts)
 
 
 def _legend(report: EstimateReport) -> str:
@@ -126,49 +146,54 @@ def _legend(report: EstimateReport) -> str:
 
 def ask(question: EstimateQuestion, listener: Listener) -> EstimateReport:
     """Read a question, tell how it was read, and answer it."""
-    asked = read_question(question)
-    for text in asked.notes:
+    job = read_question(question)
+    for text in job.notes:
         listener.note(text)
-    return answer(asked).came_from(asked, listener.notes)
+    return answer(job).came_from(job, listener.notes)
 
 
-def answer(asked: EstimateAsked) -> EstimateReport:
+def answer(job: EstimateAsked) -> EstimateReport:
     """Every line that can be worked out from what is known."""
-    paper = Paper(asked.model.program().sections if asked.model is not None else ())
-    lines.write_weights(asked, paper)
-    if asked.training:
+    paper = Paper(job.model.program().sections if job.model is not None else ())
+    lines.write_weights(job, paper)
+    if job.training:
         # adapters are not trained on a whole run's tokens
-        if asked.question.lora_rank is None or asked.question.tokens.strip():
-            lines.write_run(asked, paper)
-        lines.write_state(asked, paper)
-    if asked.serving:
-        lines.write_cache(asked, paper)
-        if asked.chip is not None:
-            lines.write_serving(asked, paper)
-    if asked.question.lora_rank is not None:
-        lines.write_finetuning(asked, paper)
-    where = str(asked.piece) if asked.piece is not None else asked.chip.name if asked.chip is not None else ""
-    sizes = asked.total, asked.active, asked.tokens, asked.seq, asked.context, asked.mfu
-    letters, weights = dict(paper.letters.values), asked.question.weights
-    report = EstimateReport(asked.name, where, *sizes, paper.lines, letters, [], weights)
-    report.notes = _notes(asked, report)
+        if job.question.lora_rank is None or job.question.tokens.strip():
+            lines.write_run(job, paper)
+        lines.write_state(job, paper)
+    if job.serving:
+        lines.write_cache(job, paper)
+        if job.chip is not None:
+            lines.write_serving(job, paper)
+    if job.question.lora_rank is not None:
+        lines.write_finetuning(job, paper)
+    if job.piece is not None:
+        where = str(job.piece)
+    else:
+        where = ""
+        if job.chip is not None:
+            where = job.chip.name
+    sizes = job.total, job.active, job.tokens, job.seq, job.context, job.mfu
+    letters, weights = dict(paper.letters.values), job.question.weights
+    report = EstimateReport(job.name, where, *sizes, paper.lines, letters, [], weights)
+    report.notes = _notes(job, report)
     return report
 
 
-def _notes(asked: EstimateAsked, report: EstimateReport) -> list[str]:
+def _notes(job: EstimateAsked, report: EstimateReport) -> list[str]:
     notes = []
     fewest, largest = report.find("fewest chips"), report.find("largest batch")
-    if asked.piece is not None and fewest is not None and fewest.value > asked.piece.chips:
-        notes.append(f"{asked.piece} does not hold the weights and the batch: that takes {fewest.value:,.0f} chips.")
-    elif largest is not None and largest.value < asked.batch:
-        notes.append(f"Only {largest.value:,.0f} of {asked.batch:,} sequences fit beside the weights.")
-    if asked.sparse and asked.model is None and asked.serving and asked.chip is not None:
+    if job.piece is not None and fewest is not None and fewest.value > job.piece.chips:
+        notes.append(f"{job.piece} does not hold the weights and the batch: that takes {fewest.value:,.0f} chips.")
+    elif largest is not None and largest.value < job.batch:
+        notes.append(f"Only {largest.value:,.0f} of {job.batch:,} sequences fit beside the weights.")
+    if job.sparse and job.model is None and job.serving and job.chip is not None:
         notes.append("A decode step reads every expert here, as a large batch does; a small one reads fewer.")
-    if asked.chip is not None:
+    if job.chip is not None:
         notes.append(
             "Communication, workspace and launch gaps are left out: `dscale train` and `dscale serve` have them."
         )
     return notes
 
 
-bind(EstimateReport, Face(estimate_sheet))
+bind(EstimateReport, Face(estimate_blocks))

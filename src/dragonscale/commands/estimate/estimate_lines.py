@@ -38,67 +38,67 @@ from dragonscale.serving.steady.economics import usd_per_million
 
 TRAINING_MEMORY = "training memory"
 MOMENTS = ("fp32", "fp32")
+# By bytes a parameter: the format of the weights, and of what there is beside two fp32 moments (master weights,
+# gradients).
 STATES: dict[int, tuple[str, tuple[str, ...]]] = {
     10: ("bf16", ()),
     16: ("bf16", ("fp32", "bf16")),
     18: ("bf16", ("fp32", "fp32")),
 }
-"""By bytes a parameter: the format of the weights, and of what there is beside two fp32 moments
-(master weights, gradients)."""
 SAID = (
     "State for a parameter: 10 bytes are bf16 weights and fp32 moments of Adam; 16 add bf16 gradients and an fp32 "
     "master copy (or are fp32 weights, gradients and moments); 18 have fp32 gradients beside the master copy."
 )
+# The convention that chips are counted by.
 STATE = 16
-"""The convention that chips are counted by."""
 KEPT = {"no recompute": "none", "selective recompute": "selective", "full recompute": "block"}
 
 
-def write_run(asked: EstimateAsked, paper: Paper) -> None:
+def write_run(job: EstimateAsked, paper: Paper) -> None:
     """FLOPs of the run; with a chip its time and its price."""
     paper.group = "training run"
-    total, active = letters_of(asked, paper)
+    total, active = letters_of(job, paper)
     paper.write("Chinchilla tokens", chinchilla_tokens(total), "count")
-    tokens = paper.let("tokens", asked.tokens)
+    tokens = paper.let("tokens", job.tokens)
     dense = paper.write("training FLOPs (6ND)", model_flops(active, tokens), "FLOP")
     attention = 0.0
-    if asked.model is not None:
-        seq = paper.let("T", asked.seq)
+    if job.model is not None:
+        seq = paper.let("T", job.seq)
         attention = paper.count(
             "attention FLOPs",
             "FLOP",
             "F",
             lambda all_: scores(training_flops(all_, Workload(1, seq, seq)), tokens / seq),
         )
-    if asked.chip is None:
+    if job.chip is None:
         return
-    flops, chips, peak = paper.let("FLOPs", dense + attention), chips_of(asked, paper), peak_of(asked, paper)
-    mfu = paper.let("mfu", asked.mfu)
-    if asked.piece is not None:
+    flops, chips, peak = paper.let("FLOPs", dense + attention), chips_of(job, paper), peak_of(job, paper)
+    mfu = paper.let("mfu", job.mfu)
+    if job.piece is not None:
         paper.write("run time", run_seconds(flops, chips, peak, mfu), "s")
     alone = run_seconds(flops, 1, peak, mfu)
     paper.write("chip-hours", alone / 3600, "count")
-    if asked.chip.price is not None:
-        price = paper.let("price", asked.chip.price)
+    if job.chip.price is not None:
+        price = paper.let("price", job.chip.price)
         paper.write("cost of the run", run_cost(1, alone, price), "USD")
 
 
-def write_state(asked: EstimateAsked, paper: Paper) -> None:
+def write_state(job: EstimateAsked, paper: Paper) -> None:
     """What training must hold, and the fewest chips that do."""
     paper.group = TRAINING_MEMORY
-    total, _ = letters_of(asked, paper)
-    held: dict[int, float] = {}
+    total, _ = letters_of(job, paper)
+    sizes: dict[int, float] = {}
     for each, (weights, more) in STATES.items():
         size = state_bytes(total, weights, MOMENTS, *more)
-        held[each] = paper.write(f"state, {each} bytes a parameter", size, "bytes")
-    if asked.model is not None:
+        sizes[each] = paper.write(f"state, {each} bytes a parameter", size, "bytes")
+    if job.model is not None:
         for name, policy in KEPT.items():
             read = functools.partial(activation_bytes, work=Workload(1, 1, 1), policy=policy)
             paper.count(f"activations a token, {name}", "bytes", policy, read, blocks=True)
-    if asked.chip is not None:
-        state = paper.let("state", held[STATE])
+    if job.chip is not None:
+        state = paper.let("state", sizes[STATE])
         paper.write(
-            f"fewest chips for {STATE} bytes a parameter", chips_to_hold(held_by(asked.chip, paper), state), "count"
+            f"fewest chips for {STATE} bytes a parameter", chips_to_hold(held_by(job.chip, paper), state), "count"
         )
 
 
@@ -107,21 +107,23 @@ def scores(flops: Parts, times: Number) -> Parts:
     return {"scores": flops.get("scores", 0) * times}
 
 
-def letters_of(asked: EstimateAsked, paper: Paper) -> tuple[Any, Any]:
+def letters_of(job: EstimateAsked, paper: Paper) -> tuple[Any, Any]:
     """P, the parameters, and those that a token uses, under a name of their own where they are fewer."""
-    total = paper.let("P", asked.total)
-    return total, total if asked.active == asked.total else paper.let("P_active", asked.active)
+    total = paper.let("P", job.total)
+    return total, total if job.active == job.total else paper.let("P_active", job.active)
 
 
-def chips_of(asked: EstimateAsked, paper: Paper) -> Any:
+def chips_of(job: EstimateAsked, paper: Paper) -> Any:
     """The chips of the slice."""
-    return 1 if asked.piece is None else paper.let("chips", asked.piece.chips)
+    if job.piece is None:
+        return 1
+    return paper.let("chips", job.piece.chips)
 
 
-def peak_of(asked: EstimateAsked, paper: Paper) -> Any:
+def peak_of(job: EstimateAsked, paper: Paper) -> Any:
     """C, the peak of the format that is multiplied."""
-    assert asked.chip is not None
-    return paper.let("C", asked.chip.peak(asked.question.dtype))
+    assert job.chip is not None
+    return paper.let("C", job.chip.peak(job.question.dtype))
 
 
 def held_by(chip: Chip, paper: Paper) -> Any:
@@ -142,30 +144,31 @@ FINE_TUNING = "fine-tuning memory"
 BESIDE = "An estimate of memory alone, and without activations."
 
 
-def write_finetuning(asked: EstimateAsked, paper: Paper) -> None:
+def write_finetuning(job: EstimateAsked, paper: Paper) -> None:
     """Bytes held by each way of fine-tuning; with a chip, the fewest that hold them."""
-    assert asked.model is not None
-    assert asked.question.lora_rank is not None
+    assert job.model is not None
+    assert job.question.lora_rank is not None
     paper.group = FINE_TUNING
-    total, _ = letters_of(asked, paper)
-    blocks, rank = asked.model.program().sections[1:-1], paper.let("rank", asked.question.lora_rank)
+    total, _ = letters_of(job, paper)
+    blocks, rank = job.model.program().sections[1:-1], paper.let("rank", job.question.lora_rank)
     weights, more = STATES[STATE]
-    held = {"full": paper.write("full: 16 bytes a parameter", state_bytes(total, weights, MOMENTS, *more), "bytes")}
+    sizes = {"full": paper.write("full: 16 bytes a parameter", state_bytes(total, weights, MOMENTS, *more), "bytes")}
     adapters = functools.partial(adapter_parameters, rank=rank)
 
-    def in_attention(every: Sequence[Section]) -> Parts:
-        return {"attention": adapters(every).get("attention", 0)}
+    def in_attention(sections: Sequence[Section]) -> Parts:
+        return {"attention": adapters(sections).get("attention", 0)}
 
     paper.count("LoRA parameters, attention only", "count", "lora", in_attention, blocks=True)
     many = paper.count("LoRA parameters, all matmuls", "count", "lora", adapters, blocks=True)
     trained = state_bytes(paper.let("P_lora", many), weights, MOMENTS, *more)
-    held["LoRA"] = paper.write("LoRA: bf16 weights, adapters", state_bytes(total, "bf16", ()) + trained, "bytes")
+    sizes["LoRA"] = paper.write("LoRA: bf16 weights, adapters", state_bytes(total, "bf16", ()) + trained, "bytes")
     narrow = paper.let("P_4bit", float(adapted_parameters(blocks)))
+    # the matmuls of the blocks in 4 bits, everything else in bf16
     frozen = narrow * FORMATS[format_name("int4")].weight + state_bytes(total - narrow, "bf16", ())
-    held["QLoRA"] = paper.write("QLoRA: 4-bit weights, adapters", frozen + trained, "bytes")
-    if asked.chip is not None:
-        chip = held_by(asked.chip, paper)
-        for name, size in held.items():
+    sizes["QLoRA"] = paper.write("QLoRA: 4-bit weights, adapters", frozen + trained, "bytes")
+    if job.chip is not None:
+        chip = held_by(job.chip, paper)
+        for name, size in sizes.items():
             paper.write(f"fewest chips, {name}", chips_to_hold(chip, paper.let(f"held_{name}", size)), "count")
 
 
@@ -175,29 +178,29 @@ def write_finetuning(asked: EstimateAsked, paper: Paper) -> None:
 # serve` puts these in.
 
 
+# The formats of weights; block-scaled ones count their scales.
 WEIGHT_FORMATS = ("bf16", "fp8", "int8", "int4", "mxfp4", "nvfp4")
-"""The formats of weights; block-scaled ones count their scales."""
+# Sequences that reach every expert of any model.
 LARGE = 1e12
-"""Sequences that reach every expert of any model."""
 
 
-def write_weights(asked: EstimateAsked, paper: Paper) -> None:
+def write_weights(job: EstimateAsked, paper: Paper) -> None:
     """The parameters, and their bytes by format."""
     paper.group = "weights"
-    if asked.model is None:
-        total, _ = letters_of(asked, paper)
+    if job.model is None:
+        total, _ = letters_of(job, paper)
         paper.write("parameters", total, "count")
     else:
         paper.count("parameters", "count", "P", parameters)
-        if asked.active != asked.total:
+        if job.active != job.total:
             used = functools.partial(parameters, active=True)
             paper.count("parameters that a token uses", "count", "P_active", used)
-        total, _ = letters_of(asked, paper)
-    every = (*WEIGHT_FORMATS, *(one for one in [asked.question.weights] if one not in WEIGHT_FORMATS))
-    for dtype in every:
+        total, _ = letters_of(job, paper)
+    formats = (*WEIGHT_FORMATS, *(dtype for dtype in [job.question.weights] if dtype not in WEIGHT_FORMATS))
+    for dtype in formats:
         paper.write(f"weights in {dtype}", state_bytes(total, dtype, ()), "bytes")
-    if asked.model is not None and asked.model.weight_dtypes:
-        _write_published(asked.model, paper)
+    if job.model is not None and job.model.weight_dtypes:
+        _write_published(job.model, paper)
 
 
 def _write_published(model: Transformer, paper: Paper) -> None:
@@ -210,45 +213,49 @@ def _write_published(model: Transformer, paper: Paper) -> None:
     paper.write("weights as published", sum(sizes), "bytes")
 
 
-def write_cache(asked: EstimateAsked, paper: Paper) -> None:
+def write_cache(job: EstimateAsked, paper: Paper) -> None:
     """Bytes of the KV cache for a token and for a sequence."""
-    if asked.model is None:
+    if job.model is None:
         return
     paper.group = "KV cache"
-    dtype = asked.question.kv_dtype
-    paper.count("KV bytes a token", "bytes", "kv", lambda every: {"token": cache_growth(every, dtype)})
-    context = paper.let("context", asked.context)
-    paper.count("KV bytes a sequence", "bytes", "cache", lambda every: cache_bytes(every, context, dtype))
+    dtype = job.question.kv_dtype
+    paper.count("KV bytes a token", "bytes", "kv", lambda sections: {"token": cache_growth(sections, dtype)})
+    context = paper.let("context", job.context)
+    paper.count("KV bytes a sequence", "bytes", "cache", lambda sections: cache_bytes(sections, context, dtype))
 
 
-def write_serving(asked: EstimateAsked, paper: Paper) -> None:
+def write_serving(job: EstimateAsked, paper: Paper) -> None:
     """The floors of decode and prefill on the chips, and how many sequences these hold."""
-    assert asked.chip is not None
+    assert job.chip is not None
     paper.group = "serving"
-    weights = paper.let("weights", float(state_bytes(asked.total, asked.question.weights, ())))
-    cache, batch = _cache(asked, paper), paper.let("batch", asked.batch)
-    chip = held_by(asked.chip, paper)
+    weights = paper.let("weights", float(state_bytes(job.total, job.question.weights, ())))
+    cache, batch = _cache(job, paper), paper.let("batch", job.batch)
+    chip = held_by(job.chip, paper)
     fewest = paper.write("fewest chips", chips_to_hold(chip, weights + batch * cache), "count")
-    chips = paper.let("chips", fewest if asked.piece is None else asked.piece.chips)
-    rates = Rates({("matrix", asked.question.dtype): peak_of(asked, paper)}, {"hbm": _width(asked.chip, paper)})
-    _write_step(asked, paper, "", asked.batch, (cache, chips, rates))
-    active = letters_of(asked, paper)[1]
-    sparse = paper.let("P_all", _all_loaded(asked)) / active if asked.sparse else 1
-    formats = {"weights": asked.question.weights, "compute": asked.question.dtype}
+    # without a slice, as many as it takes
+    chips = paper.let("chips", fewest if job.piece is None else job.piece.chips)
+    rates = Rates({("matrix", job.question.dtype): peak_of(job, paper)}, {"hbm": _width(job.chip, paper)})
+    _write_step(job, paper, "", job.batch, (cache, chips, rates))
+    active = letters_of(job, paper)[1]
+    if job.sparse:
+        sparse = paper.let("P_all", _all_loaded(job)) / active
+    else:
+        sparse = 1
+    formats = {"weights": job.question.weights, "compute": job.question.dtype}
     paper.write("batch that is compute-bound", decode_floor.critical_batch(rates, sparsity=sparse, **formats), "count")
     if cache:
-        most = paper.write("largest batch", largest_batch(chips * chip.hbm.capacity, weights, cache), "count")
-        if most > asked.batch:
-            _write_step(asked, paper, "largest batch: ", most, (cache, chips, rates))
-        _write_plateau(asked, paper, cache, rates)
-    _write_prefill(asked, paper, active, chips)
+        largest = paper.write("largest batch", largest_batch(chips * chip.hbm.capacity, weights, cache), "count")
+        if largest > job.batch:
+            _write_step(job, paper, "largest batch: ", largest, (cache, chips, rates))
+        _write_plateau(job, paper, cache, rates)
+    _write_prefill(job, paper, active, chips)
 
 
-def _write_plateau(asked: EstimateAsked, paper: Paper, cache: Any, rates: Rates) -> None:
+def _write_plateau(job: EstimateAsked, paper: Paper, cache: Any, rates: Rates) -> None:
     """Where the KV cache decides, and the tokens a second that no batch exceeds."""
-    (total, active), question = letters_of(asked, paper), asked.question
-    assert asked.model is not None
-    token = float(cache_growth(asked.model.program().sections, question.kv_dtype))
+    (total, active), question = letters_of(job, paper), job.question
+    assert job.model is not None
+    token = float(cache_growth(job.model.program().sections, question.kv_dtype))
     if token:
         kv = paper.let("kv", token)
         passing = decode_floor.cache_over_flops(kv, active, rates, question.dtype)
@@ -270,34 +277,38 @@ def loaded(sections: Iterable[Section], batch: Number) -> dict[str, Number]:
     return dict(parameters(reached, active=True))
 
 
-def _all_loaded(asked: EstimateAsked) -> float:
+def _all_loaded(job: EstimateAsked) -> float:
     """Parameters that a large batch reads."""
-    return asked.total if asked.model is None else float(sum(loaded(asked.model.program().sections, LARGE).values()))
+    if job.model is None:
+        return job.total
+    return float(sum(loaded(job.model.program().sections, LARGE).values()))
 
 
-def _cache(asked: EstimateAsked, paper: Paper) -> Any:
+def _cache(job: EstimateAsked, paper: Paper) -> Any:
     """Bytes that a sequence keeps; 0 where no architecture is known."""
-    if asked.model is None:
+    if job.model is None:
         return 0
-    kept = sum(cache_bytes(asked.model.program(), asked.context, asked.question.kv_dtype).values())
-    return paper.let("cache", float(kept)) if kept else 0
+    cached = sum(cache_bytes(job.model.program(), job.context, job.question.kv_dtype).values())
+    if cached:
+        return paper.let("cache", float(cached))
+    return 0
 
 
 def _width(chip: Chip, paper: Paper) -> Any:
     return paper.let("W_hbm", chip.bandwidth("hbm"))
 
 
-def _write_step(asked: EstimateAsked, paper: Paper, where: str, size: float, machine: tuple[Any, Any, Rates]) -> None:
+def _write_step(job: EstimateAsked, paper: Paper, where: str, size: float, machine: tuple[Any, Any, Rates]) -> None:
     """A decode step by what takes it, the tokens it gives, and what they cost."""
-    (cache, chips, rates), mark, question = machine, "_most" if where else "", asked.question
-    batch, (_, active) = paper.let(f"batch{mark}", size), letters_of(asked, paper)
+    (cache, chips, rates), mark, question = machine, "_most" if where else "", job.question
+    batch, (_, active) = paper.let(f"batch{mark}", size), letters_of(job, paper)
     read = active
-    if asked.model is not None and asked.sparse:
+    if job.model is not None and job.sparse:
         name = f"{where}parameters that a step reads"
-        size = paper.count(name, "count", f"read{mark}", lambda every: loaded(every, batch))
+        size = paper.count(name, "count", f"read{mark}", lambda sections: loaded(sections, batch))
         read = paper.let(f"P_read{mark}", size)
-    elif asked.sparse:
-        read = letters_of(asked, paper)[0]
+    elif job.sparse:
+        read = letters_of(job, paper)[0]
     formats = {"weights": question.weights, "compute": question.dtype}
     times = decode_floor.decode_times(batch, cache, read, chips, rates, active=active, **formats)
     if not where:
@@ -306,16 +317,16 @@ def _write_step(asked: EstimateAsked, paper: Paper, where: str, size: float, mac
         paper.write("decode: KV cache", times.cache, "s")
     step = paper.let(f"step{mark}", paper.write(f"{where}decode step", times.lower, "s"))
     rate = paper.write(f"{where}output tokens/s", decode_floor.throughput(batch, step), "count/s")
-    if asked.chip is not None and asked.chip.price is not None:
-        price, rated = paper.let("price", asked.chip.price), paper.let(f"rate{mark}", rate)
+    if job.chip is not None and job.chip.price is not None:
+        price, rated = paper.let("price", job.chip.price), paper.let(f"rate{mark}", rate)
         paper.write(f"{where}cost of 1M output tokens", usd_per_million(rated, chips, price), "USD")
 
 
-def _write_prefill(asked: EstimateAsked, paper: Paper, active: Any, chips: Any) -> None:
-    prompt = paper.let("prompt", asked.prompt)
+def _write_prefill(job: EstimateAsked, paper: Paper, active: Any, chips: Any) -> None:
+    prompt = paper.let("prompt", job.prompt)
     flops = paper.write("prefill FLOPs", model_flops(active, prompt, training=False), "FLOP")
-    if asked.model is not None:
+    if job.model is not None:
         whole = Workload(1, prompt, prompt)
         flops += paper.count("prefill attention FLOPs", "FLOP", "F", lambda all_: scores(forward_flops(all_, whole), 1))
-    work, mfu = paper.let("F_prefill", flops), paper.let("mfu", asked.mfu)
-    paper.write("prefill time", run_seconds(work, chips, peak_of(asked, paper), mfu), "s")
+    work, mfu = paper.let("F_prefill", flops), paper.let("mfu", job.mfu)
+    paper.write("prefill time", run_seconds(work, chips, peak_of(job, paper), mfu), "s")

@@ -54,20 +54,26 @@ def read_question(question: EstimateQuestion) -> EstimateAsked:
     """Check every flag; what cannot be used is refused in one sentence."""
     model, name, total, active = _sizes(question)
     notes: list[str] = []
-    chip, piece = _place(question, notes)
+    chip, slice_ = _place(question, notes)
     seq = _length(question.seq, "--seq", CONTEXT, notes)
     context = _length(question.context, "--context", CONTEXT, notes)
     prompt = _length(question.prompt, "--prompt", PROMPT, notes)
+    # as the checkpoint is stored
     question = replace(question, weights=question.weights or ("bf16" if model is None else stored_in(model)))
     for dtype in (question.dtype, question.weights, question.kv_dtype):
         dtype_bytes(dtype)
-    batch = parse_count(question.batch, "--batch") if question.batch.strip() else 1
+    if question.batch.strip():
+        batch = parse_count(question.batch, "--batch")
+    else:
+        batch = 1
     if batch < 1:
         raise InputError(f"--batch is {shorten(question.batch)}; at least one sequence is decoded.")
     _check_rank(question, model)
+    # what is given says what the question is about
     run, decode = bool(question.tokens.strip()), any((question.batch, question.context, question.prompt))
-    notes += [] if model else ["Without an architecture there is no attention term, KV cache or activation."]
-    sizes = name, model, total, active, chip, piece
+    if not model:
+        notes += ["Without an architecture there is no attention term, KV cache or activation."]
+    sizes = name, model, total, active, chip, slice_
     return EstimateAsked(
         question,
         *sizes,
@@ -85,9 +91,13 @@ def read_question(question: EstimateQuestion) -> EstimateAsked:
 
 def _sizes(question: EstimateQuestion) -> tuple[Transformer | None, str, float, float]:
     """The model if one was named, its name, its parameters and those that a token uses."""
+    # exactly one of the two
     if bool(written(question.model)) == bool(question.params.strip()):
-        said = "both a model and --params" if question.params.strip() else "neither a model nor --params"
-        raise InputError(f"The estimate has {said}; write `dscale estimate llama3-70b`, or --params 70e9.")
+        if question.params.strip():
+            what = "both a model and --params"
+        else:
+            what = "neither a model nor --params"
+        raise InputError(f"The estimate has {what}; write `dscale estimate llama3-70b`, or --params 70e9.")
     if not question.params.strip():
         if question.active.strip():
             raise InputError("--active goes with --params; a model says itself what a token uses.")
@@ -95,10 +105,16 @@ def _sizes(question: EstimateQuestion) -> tuple[Transformer | None, str, float, 
         counts = count_parameters(model)
         return model, model.name, counts.total, counts.active
     total = parse(question.params, "count", "--params")
-    active = parse(question.active, "count", "--active") if question.active.strip() else total
+    if question.active.strip():
+        # a dense model uses all parameters for a token
+        active = parse(question.active, "count", "--active")
+    else:
+        active = total
     if not 1 <= active <= total:
-        given = question.active or question.params
-        raise InputError(f"{shorten(given)} parameters are used of {total:g}; at least one is, and no more than all.")
+        parameters = question.active or question.params
+        raise InputError(
+            f"{shorten(parameters)} parameters are used of {total:g}; at least one is, and no more than all."
+        )
     return None, "a model", total, active
 
 
@@ -108,7 +124,8 @@ def _place(question: EstimateQuestion, notes: list[str]) -> tuple[Chip | None, S
         if question.price.strip():
             raise InputError("--price needs --on: a chip, such as h100, or a slice of them.")
         return None, None
-    notes += [slice_note(on)] if isinstance(on, str) and slice_note(on) else []
+    if isinstance(on, str) and slice_note(on):
+        notes += [slice_note(on)]
     (priced,), strange = priced_targets(question.price, [target_of(on)])
     notes += strange
     return priced
@@ -118,7 +135,8 @@ def _length(text: str, what: str, usual: int, notes: list[str]) -> int:
     if not text.strip():
         return usual
     length, note = parse_length(text, what)
-    notes += [note] if note else []
+    if note:
+        notes += [note]
     return length
 
 

@@ -32,13 +32,17 @@ class EstimateLine(msgspec.Struct):
     def shown(self) -> str:
         """The value with its unit, as a person would say it."""
         if self.unit == "USD":
-            return f"${self.value / 1e6:,.2f}M" if self.value >= 1e6 else f"${self.value:,.2f}"
+            if self.value >= 1e6:
+                return f"${self.value / 1e6:,.2f}M"
+            return f"${self.value:,.2f}"
         if self.unit == "FLOP" and self.value >= 1e18:
             return f"{self.value:.3g} FLOP".replace("e+", "e")
         if self.unit == "count/s":  # its name says tokens/s
             return amount(self.value, "count")
         whole = self.unit == "count" and self.value < 1e5 and self.value == int(self.value)
-        return f"{int(self.value):,}" if whole else amount(self.value, self.unit)
+        if whole:
+            return f"{int(self.value):,}"
+        return amount(self.value, self.unit)
 
 
 class EstimateReport(Record):
@@ -62,10 +66,10 @@ class EstimateReport(Record):
 
     def line(self, name: str) -> EstimateLine:
         """The line of a name, such as `run time`."""
-        for one in self.lines:
-            if one.name == name:
-                return one
-        raise unknown("line of the estimate called", name, [one.name for one in self.lines])
+        for line in self.lines:
+            if line.name == name:
+                return line
+        raise unknown("line of the estimate called", name, [line.name for line in self.lines])
 
     def __getitem__(self, name: str) -> float:
         """The value of a line: `estimate["training FLOPs"]`."""
@@ -73,13 +77,14 @@ class EstimateReport(Record):
 
     def find(self, name: str) -> EstimateLine | None:
         """The line of a name where the estimate has it."""
-        return next((one for one in self.lines if one.name == name), None)
+        return next((line for line in self.lines if line.name == name), None)
 
     def headline(self) -> str:
         parts = [f"{amount(self.parameters, 'count')} parameters"]
-        for name, words in (("run time", "{} for the run"), ("decode step", "{} a decode step")):
+        for name, template in (("run time", "{} for the run"), ("decode step", "{} a decode step")):
             line = self.find(name)
-            parts += [words.format(line.shown)] if line else []
+            if line:
+                parts += [template.format(line.shown)]
         return f"{self.model}{f' on {self.on}' if self.on else ''}: {', '.join(parts)}"
 
 
@@ -91,8 +96,8 @@ class EstimateReport(Record):
 
 Parts = Mapping[str, Number]
 
+# Characters of a formula in a model's own sizes; longer ones are written as sums of parts.
 LONGEST = 110
-"""Characters of a formula in a model's own sizes; longer ones are written as sums of parts."""
 
 
 @dataclass
@@ -157,7 +162,9 @@ def put_in(formula: str, letters: Letters) -> str:
 
     def number(match: re.Match[str]) -> str:
         value = letters.values.get(match[0])
-        return match[0] if value is None else _tidy(f"{value:.6g}")
+        if value is None:
+            return match[0]
+        return _tidy(f"{value:.6g}")
 
     return re.sub(r"(?<![\w.])[A-Za-z]\w*", number, formula)
 

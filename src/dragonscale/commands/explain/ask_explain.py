@@ -23,15 +23,16 @@ from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware.changes import check_effect, with_changes
 from dragonscale.physics.units import parse_length
 
+# Words in the names of lines that are made of the others.
 _BOUNDS = ("bound", "step", "total", "kernel by kernel")
-"""Words in the names of lines that are made of the others."""
 _NETWORK = ("latency", "bandwidth", "network", "collectives", "all_", "reduce_scatter", "permute")
 
 
-def explanation_sheet(explanation: Explanation, detail: bool = False) -> Sheet:  # noqa: ARG001 - it is all detail
+def explanation_blocks(explanation: Explanation, detail: bool = False) -> Sheet:  # noqa: ARG001 - it is all detail
     """The lines, the crossovers and what the letters stand for; what bounds the answer comes last."""
     blocks: list[Block] = [Title(explanation.subject)]
-    blocks += [grids.grid("explain-terms", explanation.terms)] if explanation.terms else []
+    if explanation.terms:
+        blocks += [grids.grid("explain-terms", explanation.terms)]
     if explanation.lines:
         blocks.append(Prose("\n".join(part for line in explanation.lines for part in _line(line))))
     if explanation.crossovers:
@@ -42,8 +43,11 @@ def explanation_sheet(explanation: Explanation, detail: bool = False) -> Sheet: 
 
 
 def _line(line: FormulaLine) -> list[str]:
-    numbers = [f"    = {line.numbers}"] if line.numbers != line.formula else []
-    return [f"{line.name} = {line.value}", f"    = {line.formula}", *numbers]
+    if line.numbers != line.formula:
+        with_numbers = [f"    = {line.numbers}"]
+    else:
+        with_numbers = []
+    return [f"{line.name} = {line.value}", f"    = {line.formula}", *with_numbers]
 
 
 def draw(explanation: Explanation, _kind: str) -> Chart:
@@ -55,7 +59,9 @@ def draw(explanation: Explanation, _kind: str) -> Chart:
     ]
     if not rows:
         raise nothing_to_draw("no line of the explanation is a time with all its sizes known")
-    crossing = explanation.crossovers[0] if explanation.crossovers else ""
+    crossing = ""
+    if explanation.crossovers:
+        crossing = explanation.crossovers[0]
     return bars(rows, explanation.subject, crossing.partition(";")[0], "s")
 
 
@@ -65,25 +71,33 @@ def _role(name: str) -> str:
         return "overhead"
     if "bytes" in name or "hbm" in name.lower():
         return "hbm"
-    return "tensor" if any(word in name for word in _NETWORK) else "compute"
+    if any(word in name for word in _NETWORK):
+        return "tensor"
+    return "compute"
 
 
-bind(Explanation, Face(sheet=explanation_sheet, draw=draw))
+bind(Explanation, Face(sheet=explanation_blocks, draw=draw))
 
 
 def ask_roofline(question: questions.ExplainRooflineQuestion, listener: Listener) -> Explanation:
     check_effect(question.set, "kernels")
     chip = target_of(with_changes(question.on, question.set), listener)[0]
     counting = {"weights_only": question.weights_only, "per_element": question.per_element}
-    found = physics.explain_roofline(question.expression, chip, sizes_of(question.sizes), question.memory, **counting)
-    return found.came_from(chip, listener.notes)
+    explanation = physics.explain_roofline(
+        question.expression, chip, sizes_of(question.sizes), question.memory, **counting
+    )
+    return explanation.came_from(chip, listener.notes)
 
 
 def ask_collective(question: questions.ExplainCollectiveQuestion, listener: Listener) -> Explanation:
-    asked = read_collective(question, listener)
-    volume = read_volume(question.size, asked) if question.size else None
-    found = physics.explain_collective(asked.kind, volume, asked.mesh, asked.axes, asked.options)
-    return found.came_from(asked, listener.notes)
+    understood = read_collective(question, listener)
+    volume = None
+    if question.size:
+        volume = read_volume(question.size, understood)
+    explanation = physics.explain_collective(
+        understood.kind, volume, understood.mesh, understood.axes, understood.options
+    )
+    return explanation.came_from(understood, listener.notes)
 
 
 def ask_shard(question: questions.ExplainShardQuestion, listener: Listener) -> Explanation:
@@ -93,15 +107,19 @@ def ask_shard(question: questions.ExplainShardQuestion, listener: Listener) -> E
 
 
 def ask_model(question: questions.ExplainModelQuestion, listener: Listener) -> Explanation:
-    model = question.model if isinstance(question.model, Transformer) else load_model(question.model)
-    length, said = parse_length(question.seq, "--seq")
-    if said:
-        listener.note(said)
-    found = physics.explain_model(model, length)
-    return found.came_from(model, listener.notes)
+    if isinstance(question.model, Transformer):
+        model = question.model
+    else:
+        model = load_model(question.model)
+    length, note = parse_length(question.seq, "--seq")
+    if note:
+        listener.note(note)
+    explanation = physics.explain_model(model, length)
+    return explanation.came_from(model, listener.notes)
 
 
 def ask_train(question: questions.ExplainTrainQuestion, listener: Listener) -> Explanation:
+    # the planners are large: loaded only for questions about them
     from dragonscale.commands.explain.train import explain_train, explained_job
 
     check_effect(question.set, "training")
@@ -114,12 +132,15 @@ def ask_train(question: questions.ExplainTrainQuestion, listener: Listener) -> E
 
 
 def ask_serve(question: questions.ExplainServeQuestion, listener: Listener) -> Explanation:
+    # the planners are large: loaded only for questions about them
     from dragonscale.commands.explain.serve import explain_serve
     from dragonscale.commands.serve.serve_question import ServeQuestion, read_question
 
-    own = ("line", "solve")
-    given: dict[str, Any] = {one.name: getattr(question, one.name) for one in fields(question) if one.name not in own}
-    asked = read_question(ServeQuestion(**given))
-    for text in profile_notes(chip for chip, _ in asked.targets):
+    not_of_serve = ("line", "solve")
+    flags: dict[str, Any] = {
+        field.name: getattr(question, field.name) for field in fields(question) if field.name not in not_of_serve
+    }
+    understood = read_question(ServeQuestion(**flags))
+    for text in profile_notes(chip for chip, _ in understood.targets):
         listener.note(text)
-    return explain_serve(asked, question.line, question.solve).came_from(asked, listener.notes)
+    return explain_serve(understood, question.line, question.solve).came_from(understood, listener.notes)

@@ -18,11 +18,11 @@ from dragonscale.physics.units import render
 from dragonscale.plan.ledger import LedgerLine
 from dragonscale.plan.letters import Letters
 
+# What a line of a ledger counts, in words and in its unit.
 QUANTITIES = (("flops", "FLOPs", "FLOP"), ("hbm_bytes", "bytes of HBM", "bytes"), ("wire_bytes", "bytes sent", "bytes"))
-"""What a line of a ledger counts, in words and in its unit."""
 LETTER = re.compile(r"(?<![\w.])[A-Za-z]\w*(?!\w*\()")
+# Whole numbers above and below a fraction bar that are still written out; others are rounded to four digits.
 LONGEST = 10**5
-"""Whole numbers above and below a fraction bar that are still written out; others are rounded to four digits."""
 
 
 class FormulaLine(msgspec.Struct):
@@ -65,10 +65,10 @@ class Explanation(Record):
 
     def __getitem__(self, name: str) -> FormulaLine:
         """A line, or what was solved for, by its name."""
-        every = {line.name: line for line in (*self.lines, *self.solutions)}
-        if name not in every:
-            raise unknown("line of this explanation called", name, every)
-        return every[name]
+        by_name = {line.name: line for line in (*self.lines, *self.solutions)}
+        if name not in by_name:
+            raise unknown("line of this explanation called", name, by_name)
+        return by_name[name]
 
     def headline(self) -> str:
         return f"{self.subject}: {len(self.lines)} formulas"
@@ -94,8 +94,11 @@ def _plain(number: Any) -> Any:
     """A decimal as a fraction of halves or thirds, or as the symbol that it is written as: 1.2 is a measured number and
     not 6/5."""
     exact = sympy.nsimplify(number, rational=True)
+    # halves and thirds are exact, such as 7/8 of a ring
     whole = all(prime in (2, 3) for prime in sympy.factorint(exact.q))
-    return exact if whole or exact.q >= LONGEST else sympy.Symbol(f"{float(number):.4g}", positive=True)
+    if whole or exact.q >= LONGEST:
+        return exact
+    return sympy.Symbol(f"{float(number):.4g}", positive=True)
 
 
 def _rounded(number: Any) -> Any:
@@ -107,26 +110,35 @@ def _rounded(number: Any) -> Any:
 
 def tidy(expression: Any) -> Any:
     """A solution without a minus sign above and below its fraction bar."""
+    # numerator and denominator
     above, below = sympy.fraction(sympy.together(sympy.simplify(expression)))
-    return (-above) / (-below) if above.could_extract_minus_sign() else above / below
+    if above.could_extract_minus_sign():
+        return (-above) / (-below)
+    return above / below
 
 
 def value_of(expression: Any, values: dict[Any, float]) -> float | None:
     """The number that a formula gives, or None while some letter has none."""
     result = sympy.sympify(expression).subs(values)
-    return float(result) if result.is_number else None
+    if result.is_number:
+        return float(result)
+    return None
 
 
 def formula_line(name: str, formula: Any, values: dict[Any, float], dimension: str) -> FormulaLine:
     """Put values into a formula; where some symbol has none, the value stays open."""
     formula = sympy.sympify(formula)
-    text = numbers = formula_text(formula)
+    text = with_numbers = formula_text(formula)
+    # long names first: `W_leaf` before `W`
     for key, value in sorted(values.items(), key=lambda item: -len(str(item[0]))):
-        numbers = re.sub(rf"(?<![A-Za-z0-9_]){re.escape(str(key))}(?![A-Za-z0-9_])", f"{value:.6g}", numbers)
+        with_numbers = re.sub(rf"(?<![A-Za-z0-9_]){re.escape(str(key))}(?![A-Za-z0-9_])", f"{value:.6g}", with_numbers)
     result = value_of(formula, values)
     missing = ", ".join(sorted(map(str, formula.free_symbols - set(values))))
-    shown = f"depends on {missing}" if result is None else render(result, dimension, digits=4)
-    return FormulaLine(name, text, numbers, shown, result, dimension)
+    if result is None:
+        shown = f"depends on {missing}"
+    else:
+        shown = render(result, dimension, digits=4)
+    return FormulaLine(name, text, with_numbers, shown, result, dimension)
 
 
 class Lettered:
@@ -141,9 +153,9 @@ class Lettered:
 
     def say_line(self, line: LedgerLine, label: str, often: str) -> Iterator[FormulaLine]:
         """What one line of a ledger counts, its bound, and how often it runs."""
-        for key, words, unit in (*QUANTITIES, ("bound_s", "at datasheet rates", "s")):
+        for key, label_of, unit in (*QUANTITIES, ("bound_s", "at datasheet rates", "s")):
             if float(getattr(line, key)):
-                yield self.say(f"{label}, {words}", getattr(line, key), unit)
+                yield self.say(f"{label}, {label_of}", getattr(line, key), unit)
         yield self.say(f"{label}, {often}", line.times, "count")
 
 
@@ -156,8 +168,13 @@ def letters_in(formula: str) -> list[str]:
     return list(dict.fromkeys(LETTER.findall(formula)))
 
 
-def told(line: FormulaLine) -> str:
+def solution_sentence(line: FormulaLine) -> str:
     """A solution as a sentence: what it is, its formula, its value."""
-    shown = "" if line.value_si is None else f" = {line.value if line.unit != 'count' else f'{line.value_si:,.6g}'}"
-    shown += f" ({line.sides})" if line.sides else ""
-    return f"{line.name} = {line.formula}{shown}" if line.formula != line.value else f"{line.name}{shown}"
+    shown = ""
+    if line.value_si is not None:
+        shown = f" = {line.value if line.unit != 'count' else f'{line.value_si:,.6g}'}"
+    if line.sides:
+        shown += f" ({line.sides})"
+    if line.formula != line.value:
+        return f"{line.name} = {line.formula}{shown}"
+    return f"{line.name}{shown}"

@@ -1,12 +1,20 @@
 """Rooflines, collectives, sharded einsums and models explained: the functions behind each answer, run on letters."""
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import sympy
 
 from dragonscale.commands.collective_report import ONE_CHIP, check_options
-from dragonscale.commands.explain.formulas import Explanation, FormulaLine, formula_line, tidy, told, value_of
+from dragonscale.commands.explain.formulas import (
+    Explanation,
+    FormulaLine,
+    formula_line,
+    solution_sentence,
+    tidy,
+    value_of,
+)
 from dragonscale.commands.roofline_report import large_limits, open_sizes, prepare
 from dragonscale.models.count import parameters
 from dragonscale.models.flops import Workload, forward_flops
@@ -26,9 +34,9 @@ from dragonscale.physics.units import render
 Values = dict[Any, float]
 
 
-def _rate(name: str, taken: Any) -> Any:
+def _rate(name: str, dims: Any) -> Any:
     """The letter of a rate, which must not be that of a dim."""
-    return symbol(f"{name}_chip" if name in taken else name)
+    return symbol(f"{name}_chip" if name in dims else name)
 
 
 def explain_roofline(
@@ -36,14 +44,14 @@ def explain_roofline(
 ) -> Explanation:
     """Why an operation takes as long as it does: both times, the intensity, and every crossover as a formula;
     `counting` is what `Operation.cost` takes."""
-    asked = parse_operation(expression)
-    known, _ = open_sizes(asked, sizes)
-    letters = {name: symbol(name) for name in asked.indices}
-    cost = asked.cost(letters, level, **counting)
+    operation = parse_operation(expression)
+    sizes_known, _ = open_sizes(operation, sizes)
+    letters = {name: symbol(name) for name in operation.indices}
+    cost = operation.cost(letters, level, **counting)
     unit, dtype = next(iter(cost.flops), ("matrix", "bf16"))
     flops = sympy.sympify(cost.total_flops)
     peak, width = _rate("C", letters), _rate("W", letters)
-    values: Values = {letters[name]: float(size) for name, size in known.items() if isinstance(size, int)}
+    values: Values = {letters[name]: float(size) for name, size in sizes_known.items() if isinstance(size, int)}
     values |= {peak: chip.peak(dtype, unit), width: chip.bandwidth(level)}
     moved = sympy.expand(cost.bytes.get(level, 0))
     lines = [
@@ -56,72 +64,87 @@ def explain_roofline(
         *([formula_line("intensity", sympy.factor(flops / moved), values, "count")] if moved else []),
         formula_line("critical intensity", peak / width, values, "count"),
     ]
-    varied = {name: letters[name] for name in asked.varied}
-    found = _crossings(f"compute = {level}", flops / peak, moved / width, varied, values)
-    open_dims = [name for name, size in known.items() if not isinstance(size, int)]
-    for name, (others, limit) in large_limits(asked.cost(known, level, **counting), open_dims, level).items():
+    varied = {name: letters[name] for name in operation.varied}
+    solutions = _crossings(f"compute = {level}", flops / peak, moved / width, varied, values)
+    open_dims = [name for name, size in sizes_known.items() if not isinstance(size, int)]
+    for name, (others, limit) in large_limits(operation.cost(sizes_known, level, **counting), open_dims, level).items():
         if not others:
             continue  # the crossing in the one letter that is left stands above
         grown = f"{', '.join(others)} large"
         lines.append(formula_line(f"intensity, {grown}", limit, values, "count"))
         for solution in solve_equal(limit, peak / width, letters[name]) if name else ():
-            found.append(formula_line(f"{grown}: compute = {level} at {name}", tidy(solution), values, "count"))
+            solutions.append(formula_line(f"{grown}: compute = {level} at {name}", tidy(solution), values, "count"))
     rates = [render(chip.peak(dtype, unit), "FLOP/s"), render(chip.bandwidth(level), "bytes/s")]
     note = f"{peak} = {rates[0]} ({dtype}, {unit} unit), {width} = {rates[1]} ({level}) of {chip.title}"
-    return Explanation(str(asked), lines, [told(line) for line in found], [note], found)
+    return Explanation(str(operation), lines, list(map(solution_sentence, solutions)), [note], solutions)
 
 
 def _crossings(what: str, math: Any, other: Any, letters: dict[str, Any], values: Values) -> list[FormulaLine]:
     """Where two times are equal, in each letter: positive solutions, as formulas where the times have no maximum."""
-    found: list[FormulaLine] = []
+    solutions: list[FormulaLine] = []
     for name, letter in letters.items():
         first, second = sympy.sympify(math), sympy.sympify(other)
         if second.has(sympy.Max):
+            # an equation with a maximum is solved in one letter, with numbers for all others
             rest = {key: value for key, value in values.items() if key != letter}
             first, second = first.subs(rest), second.subs(rest)
         for solution in solve_equal(first, second, letter):
             number = value_of(solution, values)
-            if number is None or number > 0:
-                line = formula_line(f"{what} at {name}", tidy(solution), values, "count")
-                line.sides = _sides(what, math, other, values | {letter: number}, letter) if number else ""
-                found.append(line)
-    return found
+            if number is not None and number <= 0:
+                continue
+            line = formula_line(f"{what} at {name}", tidy(solution), values, "count")
+            if number:
+                line.sides = _sides(what, math, other, values | {letter: number}, letter)
+            solutions.append(line)
+    return solutions
 
 
 def _sides(what: str, math: Any, other: Any, values: Values, letter: Any) -> str:
     """Which of the two binds below a crossover and which above, where everything else is a number."""
     first, second = what.split(" = ")
-    names: list[str] = []
+    binding: list[str] = []
     for nudge in (0.999, 1.001):
-        near = values | {letter: values[letter] * nudge}
-        times = value_of(math, near), value_of(other, near)
-        if times[0] is None or times[1] is None:
+        nudged = values | {letter: values[letter] * nudge}
+        first_s, second_s = value_of(math, nudged), value_of(other, nudged)
+        if first_s is None or second_s is None:
             return ""
-        names.append(first if times[0] > times[1] else second)
-    return f"{names[0]} binds below, {names[1]} above" if names[0] != names[1] else ""
+        binding.append(first if first_s > second_s else second)
+    below, above = binding
+    return f"{below} binds below, {above} above" if below != above else ""
 
 
-def lettered(group: Group, letters: dict[str, Any], axes: tuple[str, ...]) -> tuple[Group, Values, list[str]]:
-    """A group with letters for its rates and, where mesh axes are whole hardware axes, for its
-    sizes; what the letters stand for; and that in words. `axes` are those of more than one chip: a
-    letter stands for more than one, so a size of 1 has to stay a number for its cost to be nothing."""
+@dataclass(frozen=True)
+class LetteredGroup:
+    """A group of chips with letters for its rates, the values of these, and what they stand for in words."""
+
+    group: Group
+    values: Values
+    notes: list[str]
+
+
+def lettered(group: Group, letters: dict[str, Any], axes: tuple[str, ...]) -> LetteredGroup:
+    """A group with letters for its rates and, where mesh axes are whole hardware axes, for its sizes. `axes` are those
+    of more than one chip: a letter stands for more than one, so a size of 1 has to stay a number for its cost to be
+    nothing."""
     if isinstance(group, Stacked):
-        inner, values, notes = lettered(group.inner, {}, ())
-        outer, more, others = lettered(group.outer, {}, ())
-        return Stacked(inner, outer), values | more, notes + others
+        inner, outer = lettered(group.inner, {}, ()), lettered(group.outer, {}, ())
+        stacked = Stacked(inner.group, outer.group)
+        return LetteredGroup(stacked, inner.values | outer.values, inner.notes + outer.notes)
     if isinstance(group, Wide):
         width, time = symbol("W_dcn"), symbol("t_dcn")
         note = f"W_dcn = {render(group.egress, 'bytes/s')} one way per chip, {group.size} pods"
-        return replace(group, egress=width, latency=time), {width: group.egress, time: group.latency}, [note]
+        values = {width: group.egress, time: group.latency}
+        return LetteredGroup(replace(group, egress=width, latency=time), values, [note])
     if isinstance(group, Switches):
         return _lettered_tiers(group)
     link, hop = symbol("W"), symbol("t_hop")
-    named = [letters[axis] for axis in axes] if len(group.axes) == len(axes) else []
-    each = zip(named or [ring.size for ring in group.axes], group.axes, strict=True)
-    rings = tuple(Ring(size, ring.closed, ring.share) for size, ring in each)
+    sizes: list[Any] = [ring.size for ring in group.axes]
+    if len(group.axes) == len(axes):  # each mesh axis is a whole hardware axis
+        sizes = [letters[axis] for axis in axes]
+    rings = tuple(Ring(size, ring.closed, ring.share) for size, ring in zip(sizes, group.axes, strict=True))
     shapes = ", ".join(f"{ring.size} ({'ring' if ring.closed else 'line'})" for ring in group.axes)
     note = f"W = {render(group.link, 'bytes/s')} one way per link; hardware axes: {shapes}"
-    return Rings(rings, link, hop), {link: group.link, hop: group.hop}, [note]
+    return LetteredGroup(Rings(rings, link, hop), {link: group.link, hop: group.hop}, [note])
 
 
 def _wide(mesh: Mesh, axes: tuple[str, ...]) -> tuple[str, ...]:
@@ -129,7 +152,8 @@ def _wide(mesh: Mesh, axes: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(axis for axis in axes if mesh.axes[axis] > 1)
 
 
-def _lettered_tiers(group: Switches) -> tuple[Group, Values, list[str]]:
+def _lettered_tiers(group: Switches) -> LetteredGroup:
+    """Switches with a letter for the bandwidth and the latency of each tier."""
     values: Values = {}
     levels, notes = [], []
     for span in group.spans:
@@ -137,10 +161,11 @@ def _lettered_tiers(group: Switches) -> tuple[Group, Values, list[str]]:
         width, time = symbol(f"W_{level.name}"), symbol(f"t_{level.name}")
         levels.append(replace(level, bandwidth=width, latency=time))
         values |= {width: level.bandwidth, time: level.latency}
-        fan = f"{float(span.fan):g} of its children" if float(span.fan) > 1 else "not crossed"
-        shared = f", shared by {float(span.sharing):g} groups" if float(span.sharing) > 1 else ""
-        notes.append(f"{width} = {render(level.bandwidth, 'bytes/s')} per child of a {level.name}: {fan}{shared}")
-    return replace(group, levels=tuple(levels)), values, notes
+        crossed = f"{float(span.fan):g} of its children" if float(span.fan) > 1 else "not crossed"
+        if float(span.sharing) > 1:
+            crossed += f", shared by {float(span.sharing):g} groups"
+        notes.append(f"{width} = {render(level.bandwidth, 'bytes/s')} per child of a {level.name}: {crossed}")
+    return LetteredGroup(replace(group, levels=tuple(levels)), values, notes)
 
 
 def explain_collective(
@@ -148,11 +173,13 @@ def explain_collective(
 ) -> Explanation:
     """Why a collective takes as long as it does, in V, W and the sizes of the axes."""
     check_options(kind, mesh, options)
+    # an axis called V or W must not take the letter of the bytes or the bandwidth
     letters = {axis: symbol(f"n_{axis}" if axis in ("V", "W") else axis) for axis in axes}
     v = symbol("V")
-    group, values, notes = lettered(mesh.group(axes), letters, _wide(mesh, axes))
-    values |= {letters[axis]: float(mesh.axes[axis]) for axis in axes}
-    values |= {} if volume is None else {v: volume}
+    found = lettered(mesh.group(axes), letters, _wide(mesh, axes))
+    group, values = found.group, found.values | {letters[axis]: float(mesh.axes[axis]) for axis in axes}
+    if volume is not None:
+        values[v] = volume
     true, book = (collective_time(kind, v, group, replace(options, exact=exact)) for exact in (True, False))
     lines = [
         formula_line("bytes each chip sends", sent_bytes(kind, v, group, options), values, "bytes"),
@@ -161,94 +188,112 @@ def explain_collective(
         formula_line("lower bound (the larger)", true.lower, values, "s"),
         formula_line("the book's, to first order", book.lower, values, "s"),
     ]
-    # The bandwidth term is V times something, so the two terms meet where V is latency over that.
-    each = sympy.sympify(true.bandwidth).subs(v, 1)
-    equal = sympy.Integer(0) if each.is_zero else sympy.simplify(sympy.sympify(true.latency) / each)
-    found = [] if equal.is_zero else [formula_line("latency = bandwidth at V", equal, values, "bytes")]
-    notes = [ONE_CHIP] if mesh.size(*axes) == 1 else notes
-    return Explanation(f"{kind} over {', '.join(axes)}", lines, [told(line) for line in found], notes, found)
+    solutions = []
+    # the bandwidth term is V times something, so the two terms meet where V is latency over that
+    byte_s = sympy.sympify(true.bandwidth).subs(v, 1)
+    equal = sympy.Integer(0) if byte_s.is_zero else sympy.simplify(sympy.sympify(true.latency) / byte_s)
+    if not equal.is_zero:
+        solutions.append(formula_line("latency = bandwidth at V", equal, values, "bytes"))
+    notes = [ONE_CHIP] if mesh.size(*axes) == 1 else found.notes
+    return Explanation(
+        f"{kind} over {', '.join(axes)}", lines, list(map(solution_sentence, solutions)), notes, solutions
+    )
 
 
 def explain_shard(expression: str, mesh: Mesh, sizes: dict[str, int]) -> Explanation:
     """The bytes and times of a sharded chain as formulas in its dims and mesh axes."""
-    line, known, _ = prepare(expression, sizes)
-    letters: dict[str, Number] = {name: symbol(name) for name in known}
-    axis_letters = {name: symbol(f"n_{name}" if name in letters else name) for name in mesh.axes}
-    there, back = passes(parse_chain(expression), known, mesh, EXACT)
-    values: Values = {letters[name]: float(size) for name, size in known.items() if isinstance(size, int)}
-    values |= {axis_letters[name]: float(size) for name, size in mesh.axes.items()}
-    notes = ["V, the bytes of each collective: the array as one group of chips sees it."]
-    lines: list[FormulaLine] = []
-    found: list[FormulaLine] = []
-    for way, planned in (("forward", there), ("backward", back)):
-        new, times = _pass_lines(way, planned, letters, axis_letters, mesh, values, notes)
-        lines += new
-        for name in times if way == "forward" else ():
-            if name != "compute":
-                found += _crossings(f"compute = {name}", times["compute"], times[name], letters, values)
+    line, sizes_known, _ = prepare(expression, sizes)
+    forward, backward = passes(parse_chain(expression), sizes_known, mesh, EXACT)
+    chain = _LetteredChain.of(mesh, sizes_known)
+    times = chain.add_pass("forward", forward)
+    solutions: list[FormulaLine] = []
+    for name, seconds in times.items():
+        if name != "compute":
+            solutions += _crossings(f"compute = {name}", times["compute"], seconds, chain.letters, chain.values)
+    chain.add_pass("backward", backward)
     if mesh.chip is not None:
-        peak, dtype = _rate("C", letters), compute_dtype(there[0].line)
+        peak, dtype = _rate("C", chain.letters), compute_dtype(forward[0].line)
         rates = [render(mesh.chip.peak(dtype), "FLOP/s"), render(mesh.chip.bandwidth("hbm"), "bytes/s")]
-        notes.append(f"{peak} = {rates[0]} ({dtype}), W_hbm = {rates[1]} of {mesh.chip.title}")
-        notes += _binding(lines)
-    return Explanation(str(line), lines, [told(line) for line in found], notes, found)
+        chain.notes.append(f"{peak} = {rates[0]} ({dtype}), W_hbm = {rates[1]} of {mesh.chip.title}")
+        chain.notes += _binding(chain.lines)
+    return Explanation(str(line), chain.lines, list(map(solution_sentence, solutions)), chain.notes, solutions)
 
 
 def _binding(lines: list[FormulaLine]) -> list[str]:
     """What binds each pass, where its times are numbers and there are any."""
-    said: list[str] = []
+    sentences: list[str] = []
     for way in ("forward", "backward"):
-        times = {
-            line.name.partition("T_")[2]: line.value_si
-            for line in lines
-            if line.name.startswith(f"{way}: T_") and line.value_si is not None
-        }
+        times: dict[str, float] = {}
+        for line in lines:
+            if line.name.startswith(f"{way}: T_") and line.value_si is not None:
+                times[line.name.partition("T_")[2]] = line.value_si
         if any(times.values()):
-            slowest = max(times, key=lambda name: times[name] or 0.0)
-            said.append(f"{way} bound by {'the network' if slowest == 'network' else slowest}")
-    return [f"{'; '.join(said).capitalize().replace('hbm', 'HBM')}."] if said else []
+            slowest = max(times, key=times.__getitem__)
+            sentences.append(f"{way} bound by {'the network' if slowest == 'network' else slowest}")
+    return [f"{'; '.join(sentences).capitalize().replace('hbm', 'HBM')}."] if sentences else []
 
 
-def _pass_lines(
-    way: str,
-    planned: list[PlannedEinsum],
-    letters: dict[str, Number],
-    axis_letters: dict[str, Any],
-    mesh: Mesh,
-    values: Values,
-    notes: list[str],
-) -> tuple[list[FormulaLine], dict[str, Any]]:
-    """The lines of one pass, and its times by resource (empty without a chip)."""
-    open_mesh = Mesh(dict(axis_letters))
-    lines: list[FormulaLine] = []
-    network: Number = 0
-    wires: Number = 0  # without the latencies, for crossovers: those have formulas
-    for step in collectives(planned):
-        volume = step.volume(letters, open_mesh)
-        lines.append(formula_line(f"{way}: V of {step}", volume, values, "bytes"))
-        if mesh.chip is not None:
-            group, rates, more = lettered(mesh.group(step.axes), axis_letters, _wide(mesh, step.axes))
-            values |= rates
-            notes += [note for note in more if note not in notes]
-            cost = collective_time(step.kind, volume, group, EXACT)
-            network, wires = network + cost.lower, wires + cost.bandwidth
-            lines.append(formula_line(f"{way}: T of {step.kind}", cost.lower, values, "s"))
-    flops = sum(line.best.flops(letters, open_mesh) for line in planned)
-    moved = sum(line.best.hbm_bytes(letters, open_mesh) for line in planned)
-    lines.append(formula_line(f"{way}: FLOPs per chip", flops, values, "FLOP"))
-    lines.append(formula_line(f"{way}: HBM bytes per chip", moved, values, "bytes"))
-    if mesh.chip is None:
-        return lines, {}
-    peak, width = _rate("C", letters), symbol("W_hbm")
-    dtype = compute_dtype(planned[0].line)
-    values |= {peak: mesh.chip.peak(dtype), width: mesh.chip.bandwidth("hbm")}
-    times: dict[str, Any] = {"compute": flops / peak, "HBM": moved / width}
-    if network != 0:
-        times["network"] = network
-    for name, seconds in times.items():
-        lines.append(formula_line(f"{way}: T_{name}", seconds, values, "s"))
-    lines.append(formula_line(f"{way}: lower bound of the pass", maximum(*times.values()), values, "s"))
-    return lines, times | ({"network": wires} if network != 0 else {})
+@dataclass
+class _LetteredChain:
+    """A sharded chain over letters: those of its dims and of the mesh's axes, the values of all letters, and the lines
+    and notes that its passes have added."""
+
+    mesh: Mesh
+    letters: dict[str, Any]
+    axis_letters: dict[str, Any]
+    values: Values
+    lines: list[FormulaLine] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, mesh: Mesh, sizes: Mapping[str, Any]) -> "_LetteredChain":
+        letters = {name: symbol(name) for name in sizes}
+        axis_letters = {name: symbol(f"n_{name}" if name in letters else name) for name in mesh.axes}
+        values: Values = {letters[name]: float(size) for name, size in sizes.items() if isinstance(size, int)}
+        values |= {axis_letters[name]: float(size) for name, size in mesh.axes.items()}
+        notes = ["V, the bytes of each collective: the array as one group of chips sees it."]
+        return cls(mesh, letters, axis_letters, values, notes=notes)
+
+    def add_pass(self, way: str, planned: list[PlannedEinsum]) -> dict[str, Any]:
+        """Add the lines of one pass; its times by resource (none without a chip), the network's without latencies, so
+        that crossovers have formulas."""
+        open_mesh, chip = Mesh(dict(self.axis_letters)), self.mesh.chip
+        network: Number = 0
+        wires: Number = 0
+        for step in collectives(planned):
+            volume = step.volume(self.letters, open_mesh)
+            self._line(f"{way}: V of {step}", volume, "bytes")
+            if chip is not None:
+                cost = collective_time(step.kind, volume, self._group(step.axes), EXACT)
+                network, wires = network + cost.lower, wires + cost.bandwidth
+                self._line(f"{way}: T of {step.kind}", cost.lower, "s")
+        flops = sum(line.best.flops(self.letters, open_mesh) for line in planned)
+        moved = sum(line.best.hbm_bytes(self.letters, open_mesh) for line in planned)
+        self._line(f"{way}: FLOPs per chip", flops, "FLOP")
+        self._line(f"{way}: HBM bytes per chip", moved, "bytes")
+        if chip is None:
+            return {}
+        peak, width = _rate("C", self.letters), symbol("W_hbm")
+        self.values |= {peak: chip.peak(compute_dtype(planned[0].line)), width: chip.bandwidth("hbm")}
+        times: dict[str, Any] = {"compute": flops / peak, "HBM": moved / width}
+        if network != 0:
+            times["network"] = network
+        for name, seconds in times.items():
+            self._line(f"{way}: T_{name}", seconds, "s")
+        self._line(f"{way}: lower bound of the pass", maximum(*times.values()), "s")
+        if network != 0:
+            times["network"] = wires
+        return times
+
+    def _group(self, axes: tuple[str, ...]) -> Group:
+        """The chips along some axes over letters, whose values and meanings are kept."""
+        found = lettered(self.mesh.group(axes), self.axis_letters, _wide(self.mesh, axes))
+        self.values |= found.values
+        self.notes += [note for note in found.notes if note not in self.notes]
+        return found.group
+
+    def _line(self, name: str, number: Any, unit: str) -> None:
+        self.lines.append(formula_line(name, number, self.values, unit))
 
 
 PART_LETTERS = {"d": "D", "f": "F", "n": "N", "k": "K", "h": "H", "g": "H", "v": "V", "e": "E", "z": "F_shared"}
@@ -263,10 +308,11 @@ def explain_model(model: Transformer, sequence: int) -> Explanation:
         repeat, t = symbol("L"), symbol("T")
         open_section = Section(section.name, section.ops, letters, 1, section.span, section.chunk, section.top)  # pyright: ignore[reportArgumentType]
         values |= {repeat: float(section.repeat), t: float(sequence)}
+        # a section that stands once, such as the head, has no L in its formulas
         times = repeat if section.repeat > 1 else 1
         counts = parameters([open_section]), forward_flops([open_section], Workload(1, t, t))
-        for found, what, unit in zip(counts, ("parameters", "FLOPs, one sequence"), ("count", "FLOP"), strict=True):
-            for part, formula in found.items():
+        for counted, what, unit in zip(counts, ("parameters", "FLOPs, one sequence"), ("count", "FLOP"), strict=True):
+            for part, formula in counted.items():
                 if unit == "count" or formula != 0:
                     lines.append(formula_line(f"{section.name}: {part} {what}", times * formula, values, unit))
     note = "Training costs three times the forward FLOPs. T is the sequence length, L the layers of this kind."

@@ -12,7 +12,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from dragonscale.commands.explain.formulas import QUANTITIES, Explanation, FormulaLine, Lettered, formula_line, told
+from dragonscale.commands.explain.formulas import (
+    QUANTITIES,
+    Explanation,
+    FormulaLine,
+    Lettered,
+    formula_line,
+    solution_sentence,
+)
 from dragonscale.commands.serve.serve_question import ServeAsked
 from dragonscale.commands.serve.unfit import unfit
 from dragonscale.errors import Infeasible, unknown
@@ -34,8 +41,8 @@ from dragonscale.serving.space.frontier import Config
 from dragonscale.serving.steady.economics import usd_per_million
 from dragonscale.serving.steady.steady import steady_state
 
+# What can be solved for, beside the mesh axes, by letter.
 VARIABLES = {"batch": "B", "context": "S", "prompt": "T"}
-"""What can be solved for, beside the mesh axes, by letter."""
 
 
 @dataclass(frozen=True)
@@ -69,37 +76,45 @@ def lettered_phase(name: str, deployment: Deployment, step: Iteration) -> Letter
     return LetteredPhase(name, deployment, step, letters, *lettered_iteration(deployment, step, letters))
 
 
-def explain_serve(asked: ServeAsked, line: str = "", solve: str = "") -> Explanation:
+def explain_serve(understood: ServeAsked, line: str = "", solve: str = "") -> Explanation:
     """Explain the plan and batch that were given, or the best ones: all of an iteration, or the lines, terms and
     tensors that a name says; with `solve`, where two resources take equally long."""
-    refused = job_refusal(asked) or chip_refusal(asked, asked.targets[0][0])
-    configs = search(asked)
+    # formulas hold for a plan that its engine would refuse, which is said at the end
+    refused = job_refusal(understood) or chip_refusal(understood, understood.targets[0][0])
+    configs = search(understood)
     if not configs and refused:
         raise Infeasible(f"Not possible: {refused}.")
     if not configs:
-        raise Infeasible(" ".join(reason.text for reason in unfit(asked).sentences[:2]))
-    config = ranked(asked, configs)[0]
-    where = f"{asked.model.name} on {config.piece}, {config.plan}, batch {config.batch}"
-    phases = _phases(asked, config)
-    limits = list(solved_limits(asked, config))
+        raise Infeasible(" ".join(reason.text for reason in unfit(understood).sentences[:2]))
+    config = ranked(understood, configs)[0]
+    where = f"{understood.model.name} on {config.piece}, {config.plan}, batch {config.batch}"
+    phases = _phases(understood, config)
+    # the batch at which a decode step turns compute-bound, and the like
+    limits = list(solved_limits(understood, config))
     if solve:
         spelled = VARIABLES.get(solve, solve)
-        limits = [*(one for one in limits if one.variable == spelled), *_crossings(phases, solve)]
+        limits = [*(limit for limit in limits if limit.variable == spelled), *_crossings(phases, solve)]
     solutions = [_solution(limit) for limit in limits]
-    lines = [*_named(phases, line)] if line else [*_overview(asked, config, phases)]
-    notes = _notes(asked, config, phases, [*lines, *solutions])
-    notes += [f"The formulas hold, but this would not run: {refused}."] if refused else []
-    return Explanation(where, lines, [told(one) for one in solutions], notes, solutions=solutions)
+    if line:
+        lines = [*_named(phases, line)]
+    else:
+        lines = [*_overview(understood, config, phases)]
+    notes = _notes(understood, config, phases, [*lines, *solutions])
+    if refused:
+        notes += [f"The formulas hold, but this would not run: {refused}."]
+    return Explanation(where, lines, [solution_sentence(limit) for limit in solutions], notes, solutions=solutions)
 
 
-def _phases(asked: ServeAsked, config: Config) -> list[LetteredPhase]:
-    deployment = deployed(asked, config)
-    steps = iterations(asked, config.batch, deployment)
-    found = [lettered_phase(name, deployment, step) for name, step in steps.items()]
-    return found if asked.ask.output > 1 else found[::-1]
+def _phases(understood: ServeAsked, config: Config) -> list[LetteredPhase]:
+    deployment = deployed(understood, config)
+    steps = iterations(understood, config.batch, deployment)
+    phases = [lettered_phase(name, deployment, step) for name, step in steps.items()]
+    if understood.ask.output > 1:
+        return phases
+    return phases[::-1]
 
 
-def _overview(asked: ServeAsked, config: Config, phases: list[LetteredPhase]) -> Iterator[FormulaLine]:
+def _overview(understood: ServeAsked, config: Config, phases: list[LetteredPhase]) -> Iterator[FormulaLine]:
     """Each term of both iterations and each part of the memory; then what follows from them."""
     seconds: dict[str, float] = {}
     for phase in phases:
@@ -108,32 +123,44 @@ def _overview(asked: ServeAsked, config: Config, phases: list[LetteredPhase]) ->
         for name, formula in (terms | wires).items():
             if formula > 0:
                 yield phase.say(f"{phase.name}: {name}", formula, "s")
+        # each term is a letter of the sum
         parts = {symbol(name.split(" (")[0].replace(" ", "_")): float(term) for name, term in terms.items()}
+        # kernels follow each other, so their times add up
         total = sum(parts)
-        hidden = ", collectives hidden" if any(wire > 0 for wire in wires.values()) else ""
+        hidden = ""
+        if any(wire > 0 for wire in wires.values()):
+            hidden = ", collectives hidden"
         yield formula_line(f"{phase.name}, kernel by kernel{hidden}", total, parts, "s")
         seconds[phase.name] = sum(parts.values())
-    for part, held in phases[0].ledger.memory.items():
-        yield phases[0].say(f"memory: {part}", held, "bytes")
-    yield from _rates(asked, config, seconds)
+    for part, size in phases[0].ledger.memory.items():
+        yield phases[0].say(f"memory: {part}", size, "bytes")
+    yield from _rates(understood, config, seconds)
 
 
 def _term_name(name: str, phase: str) -> str:
     """What attention itself is called: of a prompt its matmuls count, of a decode step the cache it reads."""
     if name == "scores":
-        return "decode attention (KV reads)" if phase == "decode" else "prompt attention (QK, softmax, PV)"
-    return "attention projections" if name == "attention" else name
+        if phase == "decode":
+            return "decode attention (KV reads)"
+        return "prompt attention (QK, softmax, PV)"
+    if name == "attention":
+        return "attention projections"
+    return name
 
 
-def _rates(asked: ServeAsked, config: Config, seconds: dict[str, float]) -> Iterator[FormulaLine]:
+def _rates(understood: ServeAsked, config: Config, seconds: dict[str, float]) -> Iterator[FormulaLine]:
     """What the two iterations make of requests, at best."""
-    known = {"d": seconds["decode"], "p": seconds["prefill"], "B": config.batch, "O": asked.ask.output}
-    known |= {"chips": config.chips} | ({"usd": config.piece.chip.price} if config.piece.chip.price is not None else {})
-    of: dict[str, Any] = {name: symbol(name) for name in known}
-    values = {of[name]: float(value) for name, value in known.items()}
+    symbols_of = {"d": seconds["decode"], "p": seconds["prefill"], "B": config.batch, "O": understood.ask.output}
+    symbols_of |= {"chips": config.chips} | (
+        {"usd": config.piece.chip.price} if config.piece.chip.price is not None else {}
+    )
+    of: dict[str, Any] = {name: symbol(name) for name in symbols_of}
+    values = {of[name]: float(value) for name, value in symbols_of.items()}
+    # prompts are spread over the data ranks, and fill the stages of a pipeline
     ranks = config.plan.data * config.plan.pipe
     state = steady_state(of["B"], of["d"], of["p"], of["p"] / ranks, of["O"])
-    if asked.ask.output > 1:
+    if understood.ask.output > 1:
+        # a decode step, and the prompts of the other requests that come between steps
         tpot = of["d"] + of["p"] / ranks * (of["B"] - 1) / (of["O"] - 1)
         yield formula_line("TPOT at best, B - 1 prompts between steps", tpot, values, "s")
         yield formula_line(
@@ -148,25 +175,26 @@ def _rates(asked: ServeAsked, config: Config, seconds: dict[str, float]) -> Iter
 def _named(phases: list[LetteredPhase], name: str) -> Iterator[FormulaLine]:
     """Lines of the ledgers by the name of what they make, their kind, term, part or axis; tensors in
     memory by theirs."""
-    seen: dict[str, None] = {}
+    names_seen: dict[str, None] = {}
     count = 0
     for phase in phases:
         for line in phase.ledger.lines:
             names = (line.what, line.kind, line.term, line.part, "+".join(line.axes), *line.what.split("+"))
-            seen |= dict.fromkeys(one for one in names if one)
+            names_seen |= dict.fromkeys(name_of for name_of in names if name_of)
+            # a line that counts nothing has no formula
             if name not in names or not any(getattr(line, key) != 0 for key, _, _ in QUANTITIES):
                 continue
             count += 1
             label = f"{phase.name}, {line.section}: {line.what} ({line.kind})"
             yield from phase.say_line(line, label, "times in an iteration")
-    for held in phases[0].ledger.held:
-        seen |= dict.fromkeys((held.what, held.part))
-        if name in (held.what, held.part):
+    for tensor in phases[0].ledger.held:
+        names_seen |= dict.fromkeys((tensor.what, tensor.part))
+        if name in (tensor.what, tensor.part):
             count += 1
-            section = f"{held.section}: " if held.section else ""
-            yield phases[0].say(f"memory, {held.part}: {section}{held.what}", held.bytes, "bytes")
+            section = f"{tensor.section}: " if tensor.section else ""
+            yield phases[0].say(f"memory, {tensor.part}: {section}{tensor.what}", tensor.bytes, "bytes")
     if not count:
-        raise unknown("line, term or tensor called", name, seen)
+        raise unknown("line, term or tensor called", name, names_seen)
 
 
 def _crossings(phases: list[LetteredPhase], solve: str) -> Iterator[ServingLimit]:
@@ -183,17 +211,21 @@ def _crossings(phases: list[LetteredPhase], solve: str) -> Iterator[ServingLimit
 def _solution(limit: ServingLimit) -> FormulaLine:
     """A limit as a line: what it counts, its formula, the number."""
     values = {symbol(letter): value for letter, value in limit.letters.items() if letter != limit.variable}
-    name = f"{limit.name} ({limit.counts})" if limit.counts else limit.name
+    if limit.counts:
+        name = f"{limit.name} ({limit.counts})"
+    else:
+        name = limit.name
+    # solved in numbers alone: there is no formula to print
     if limit.formula is None or limit.text.startswith("where"):
         return FormulaLine(name, limit.text, limit.text, f"{limit.value:,.6g}", limit.value, "count")
-    found = formula_line(name, limit.formula, values, "count")
-    return FormulaLine(name, limit.text, found.numbers, f"{limit.value:,.6g}", limit.value, "count")
+    line = formula_line(name, limit.formula, values, "count")
+    return FormulaLine(name, limit.text, line.numbers, f"{limit.value:,.6g}", limit.value, "count")
 
 
-def _notes(asked: ServeAsked, config: Config, phases: list[LetteredPhase], shown: list[FormulaLine]) -> list[str]:
+def _notes(understood: ServeAsked, config: Config, phases: list[LetteredPhase], shown: list[FormulaLine]) -> list[str]:
     state, plan = config.state, config.plan
     letters = phases[-1].letters.values | phases[0].letters.values
-    used = {one for line in shown for one in re.findall(r"[A-Za-z_]\w*", line.formula)}
+    used = {letter for line in shown for letter in re.findall(r"[A-Za-z_]\w*", line.formula)}
     rates = [f"{name} = {value:.6g}" for name, value in letters.items() if name in used]
     expected = (
         f"Expected of {config.engine}: a decode step of {render(config.decode_s, 's')}, "
@@ -201,7 +233,9 @@ def _notes(asked: ServeAsked, config: Config, phases: list[LetteredPhase], shown
         f"{render(float(state.tpot), 's')}, {config.tokens_per_chip:,.0f} tokens/s per chip, largest batch "
         f"{config.most:,}."
     )
-    single = ["One output token has no decode step: it is the prefill's."] if asked.ask.output == 1 else []
+    single = []
+    if understood.ask.output == 1:
+        single = ["One output token has no decode step: it is the prefill's."]
     return [
         f"Letters: {', '.join(rates)}",
         f"B sequences of S cached tokens, prompts of T new tokens, outputs of O. Weights in {plan.weights}, matmuls in "

@@ -5,7 +5,7 @@ The formulas are the lines of the plan's own ledger over letters (`dragonscale.t
 datasheet rates; what is expected of the step is told beside them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,11 +19,12 @@ from dragonscale.commands.explain.formulas import (
     letters_in,
 )
 from dragonscale.commands.questions.train import TrainQuestion
-from dragonscale.commands.train.plans import HELD, term_rows
+from dragonscale.commands.train.plans import MEMORY_NAMES, term_rows
 from dragonscale.commands.train.train_question import read_question
+from dragonscale.commands.train.train_records import TermRow
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.physics.formula import expression
-from dragonscale.physics.hardware import Slice, dtype_bytes
+from dragonscale.physics.hardware import dtype_bytes
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import COLLECTIVES
 from dragonscale.plan.letters import Letters
@@ -34,52 +35,11 @@ from dragonscale.training.cost.step_ledger import WIRES
 from dragonscale.training.cost.wire_crossings import Crossing, crossings
 from dragonscale.training.plan.legality import family
 from dragonscale.training.plan.plan import Plan, short_plan
-from dragonscale.training.plan.plan_file import given_settings, parse_plan
+from dragonscale.training.plan.plan_file import given_settings
+from dragonscale.training.plan.scheme import is_scheme, read_scheme
 from dragonscale.training.plan.stack import change
 from dragonscale.training.search.data_ranks import read_ranks
 from dragonscale.training.search.stack_search import job_for
-
-SCHEMES = {"dp": "data", "ddp": "data", "fsdp": "fsdp", "tp": "tensor", "cp": "context", "ep": "expert", "pp": "pipe"}
-INNER = (8, 4, 2)
-"""Chips that each further scheme gets beside the first: the most that leave it two."""
-
-
-def is_scheme(text: str) -> bool:
-    """Whether a text names parallelisms without their degrees: `fsdp+tp`, not `fsdp=8,tensor=4`, `tp8` or a file."""
-    return not ("=" in text or text.strip().endswith(".toml") or any(letter.isdigit() for letter in text))
-
-
-def read_scheme(text: str, piece: Slice) -> Plan:
-    """A plan, or the name of a scheme (`fsdp`, `dp+tp`, `fsdp+ep+tp`) spread over a slice: the first takes what the
-    others, of at most eight chips each, leave.
-
-    >>> from dragonscale.physics.hardware import parse_slice
-    >>> print(read_scheme("fsdp+tp", parse_slice("h100:512")), "|", read_scheme("dp", parse_slice("v5p:4x4x4")))
-    fsdp=64,tensor=8 | data=64,fsdp=1,zero=1
-    >>> print(read_scheme("pp4 cp2 ep8 z1", parse_slice("h100:64")))
-    context=2,expert=8,pipe=4,zero=1
-    >>> print(read_scheme("dp+fsdp+tp", parse_slice("v5e:4x4")))
-    data=4,fsdp=2,tensor=2
-    """
-    if "[" in text:
-        raise InputError(
-            f"{shorten(text)} is a chain of sharded einsums; `dscale shard` says what travels and how long it takes."
-        )
-    if not is_scheme(text):
-        return parse_plan(text)
-    names = text.strip().lower().split("+")
-    for name in names:
-        if name not in SCHEMES:
-            raise unknown("parallelism called", name, SCHEMES)
-    if len({SCHEMES[name] for name in names}) < len(names):
-        raise InputError(f"{shorten(text)} names one parallelism twice; each takes part once.")
-    others = len(names) - 1
-    inner = next((one for one in INNER if piece.chips % one**others == 0 and piece.chips >= 2 * one**others), 0)
-    if not inner and others:
-        raise InputError(f"{shorten(text)} needs at least {2 ** len(names)} chips and {piece} has {piece.chips}.")
-    sizes: dict[str, Any] = {SCHEMES[name]: inner for name in names[1:]}
-    sizes[SCHEMES[names[0]]] = piece.chips // inner**others
-    return Plan(**sizes, zero=3 if "fsdp" in names else 1)
 
 
 @dataclass(frozen=True)
@@ -96,51 +56,74 @@ class StepFormulas(Lettered):
         """The formulas of a plan."""
         return cls(job, plan, *formula_verdict(job, plan))
 
+    def memory_lines(self, label: str = "{}", part: str = "") -> Iterator[FormulaLine]:
+        """Each part of memory that takes any, or the one of a name; `label` says what a line is called."""
+        for key, size in self.verdict.ledger.memory.items():
+            name = MEMORY_NAMES.get(key, key)
+            if name == part or (not part and float(size) > 0):
+                yield self.say(label.format(name), size, "bytes")
+
+    def sent_lines(self, axis: str = "") -> Iterator[FormulaLine]:
+        """Bytes over each set of mesh axes, or over those with an axis (`fsdp`) or a set of them (`context+fsdp`)."""
+        for axes, size in self.verdict.ledger.sent_bytes.items():
+            over = "+".join(axes)
+            if axis in ("", over, *axes):
+                yield self.say(f"bytes sent over {over}", size, "bytes")
+
 
 def explain_train(job: Job, plan: Plan, line: str = "", solve: str = "", wire: str = "") -> Explanation:
     """All terms of a step and parts of its memory, or the lines, terms and tensors of a name; with `solve`, where wires
     and compute take equally long. `wire` is the format of activations between chips, where it is not the stack's."""
     if wire:
         job = replace(job, stack=change(job.stack, "state", activation_bytes=float(dtype_bytes(wire))))
-    found = StepFormulas.of(job, plan)
+    formulas, real = StepFormulas.of(job, plan), judge_one(job, plan)
     wanted = [name.strip() for name in solve.split(",")] if solve else ["batch"]
-    solved = crossings(found.verdict, found.letters, wanted, plan)
-    lines = [*_named(found, line)] if line else [*_overview(found)]
+    solved = crossings(formulas.verdict, formulas.letters, wanted, plan)
+    lines = [*_named(formulas, line)] if line else [*_overview(formulas)]
     work = f"{job.batch} sequences of {job.sequence:,} tokens"
-    subject = f"{job.model.name} on {job.slice}: {short_plan(plan)}, {work}, {job.stack.name}"
-    solutions = [_solution(one) for one in solved if one.value is not None]
-    real = judge_one(job, plan)
-    exposed = real.ledger.by("term", "exposed_s")
-    told = [crossing_sentence(one, float(exposed.get(one.term, 0.0)), job.stack.name) for one in solved]
-    terms = [] if line else _terms(job, real)
-    return Explanation(subject, lines, told, [*_fitted(found, lines), *_notes(found, real)], solutions, terms)
+    return Explanation(
+        f"{job.model.name} on {job.slice}: {short_plan(plan)}, {work}, {job.stack.name}",
+        lines,
+        crossovers=crossing_sentences(solved, real, job.stack.name),
+        notes=[*_fitted(formulas, lines), *_notes(formulas, real)],
+        solutions=[_solution(crossing) for crossing in solved if crossing.value is not None],
+        terms=[] if line else _terms(job, real),
+    )
 
 
 def _terms(job: Job, real: Verdict) -> list[ExpectedTerm]:
-    """Every term of the step from datasheet rates to what is expected, the longest exposed first."""
+    """Every term of the step from datasheet rates to what is expected, the longest exposed first; last the step
+    itself."""
     rows = term_rows(real)
-    step, found = sum(row.exposed_s for row in rows), list[ExpectedTerm]()
+    step_s = sum(row.exposed_s for row in rows)
     kinds = {line.term: line.kind for line in real.ledger.lines}
     read = real.ledger.by("term", "hbm_bytes")
+    terms = []
     for row in rows:
-        took, held, kind = row.expected_s or 1.0, float(read[row.name]), kinds[row.name]
-        part = f"{row.lower_s / took:.0%} of"
-        why = _REST.get(kind, f"{part} datasheet rates")
-        if kind == "host transfer":
-            why = f"to the host and back at {render(job.slice.chip.host_link, 'bytes/s')} a chip, an estimate"
-        elif row.name == "optimizer" and kind == "host":
-            why = f"updated by the host's cores at {render(HOST_UPDATE, 'bytes/s')} a chip, an estimate"
-        elif kind in COLLECTIVES:
-            hidden = 1 - row.exposed_s / took
-            why = f"{part} the wires' rate{f', {hidden:.0%} overlapped' if hidden > SEEN else ''}"
-        elif row.flops and row.lower_s and kind != "optimizer":
-            why = f"{part} the peak"
-        elif held:
-            why = f"{render(held, 'bytes')} at {held / took / job.slice.chip.bandwidth('hbm'):.0%} of HBM's rate"
-        elif row.name == "stragglers":
-            why = f"{row.exposed_s / (step - row.exposed_s):.1%} of the rest, for {job.slice.hosts} hosts"
-        found.append(ExpectedTerm(row.name, row.lower_s, row.expected_s, row.exposed_s, why))
-    return [*found, ExpectedTerm("step", float(real.upper), sum(row.expected_s for row in rows), step, "")]
+        why = _why_longer(job, row, kinds[row.name], float(read[row.name]), step_s)
+        terms.append(ExpectedTerm(row.name, row.lower_s, row.expected_s, row.exposed_s, why))
+    expected_s = sum(row.expected_s for row in rows)
+    return [*terms, ExpectedTerm("step", float(real.upper), expected_s, step_s, "")]
+
+
+def _why_longer(job: Job, row: TermRow, kind: str, hbm_bytes: float, step_s: float) -> str:
+    """Why a term takes as long as it does: the part of a rate that it reaches, or what sets its time."""
+    chip, took_s = job.slice.chip, row.expected_s or 1.0
+    part = f"{row.lower_s / took_s:.0%} of"
+    if kind == "host transfer":
+        return f"to the host and back at {render(chip.host_link, 'bytes/s')} a chip, an estimate"
+    if row.name == "optimizer" and kind == "host":
+        return f"updated by the host's cores at {render(HOST_UPDATE, 'bytes/s')} a chip, an estimate"
+    if kind in COLLECTIVES:
+        hidden = 1 - row.exposed_s / took_s
+        return f"{part} the wires' rate" + (f", {hidden:.0%} overlapped" if hidden > SEEN else "")
+    if row.flops and row.lower_s and kind != "optimizer":
+        return f"{part} the peak"
+    if hbm_bytes:
+        return f"{render(hbm_bytes, 'bytes')} at {hbm_bytes / took_s / chip.bandwidth('hbm'):.0%} of HBM's rate"
+    if row.name == "stragglers":
+        return f"{row.exposed_s / (step_s - row.exposed_s):.1%} of the rest, for {job.slice.hosts} hosts"
+    return _REST.get(kind, f"{part} datasheet rates")
 
 
 SEEN = 0.005
@@ -149,55 +132,59 @@ _REST = {"copy": "weights copied, gradients added in HBM", "host": "the host bet
 """Why terms without a formula take their time, by their kind."""
 
 
-def _overview(found: StepFormulas) -> Iterator[FormulaLine]:
-    ledger = found.verdict.ledger
-    for term, seconds in ledger.by("term", "bound_s").items():
+def _overview(formulas: StepFormulas) -> Iterator[FormulaLine]:
+    """Every term, what is sent over each set of axes, the FLOPs, and every part of memory."""
+    for term, seconds in formulas.verdict.ledger.by("term", "bound_s").items():
         if float(seconds) > 0:
-            yield found.say(term, seconds, "s")
-    for axes, sent in ledger.sent_bytes.items():
-        yield found.say(f"bytes sent over {'+'.join(axes)}", sent, "bytes")
-    yield found.say("matmul FLOPs of a chip", found.verdict.flops, "FLOP")
-    for part, held in ledger.memory.items():
-        if float(held) > 0:
-            yield found.say(f"memory: {HELD.get(part, part)}", held, "bytes")
+            yield formulas.say(term, seconds, "s")
+    yield from formulas.sent_lines()
+    yield formulas.say("matmul FLOPs of a chip", formulas.verdict.flops, "FLOP")
+    yield from formulas.memory_lines("memory: {}")
 
 
-def _named(found: StepFormulas, name: str) -> Iterator[FormulaLine]:
+def _named(formulas: StepFormulas, name: str) -> Iterator[FormulaLine]:
     """Lines by the name of what they make or move, their kind, term, part, phase or axes; tensors in
     memory by theirs."""
-    ledger = found.verdict.ledger
-    seen: dict[str, None] = {}
+    ledger = formulas.verdict.ledger
+    names_seen: dict[str, None] = {}
     count = 0
     if name in ledger.by("term", "times"):  # a term is all its lines together
-        for key, words, unit in (*QUANTITIES, ("bound_s", "at datasheet rates", "s")):
+        for key, quantity, unit in (*QUANTITIES, ("bound_s", "at datasheet rates", "s")):
             total = ledger.by("term", key)[name]
             if float(total):
-                yield found.say(f"{name}, {words}", total, unit)
+                yield formulas.say(f"{name}, {quantity}", total, unit)
         return
     for line in ledger.lines:
         axes = "+".join(sorted(line.axes))
         names = (line.what, line.kind, line.term, line.part, line.phase, axes, *line.axes, *line.what.split("+"))
-        seen |= dict.fromkeys(one for one in names if one)
+        names_seen |= dict.fromkeys(filter(None, names))
         if name not in names:
             continue
         count += 1
         over = f" over {'+'.join(line.axes)}" if line.axes else ""
         label = f"{line.section}, {line.phase}: {line.what} ({line.kind}{over})"
-        yield from found.say_line(line, label, "times a step")
-    for held in ledger.held:
-        part = HELD.get(held.part, held.part)
-        seen |= dict.fromkeys((held.what, part))
-        if name in (held.what, held.part, part):
+        yield from formulas.say_line(line, label, "times a step")
+    for tensor in ledger.held:
+        part = MEMORY_NAMES.get(tensor.part, tensor.part)
+        names_seen |= dict.fromkeys((tensor.what, part))
+        if name in (tensor.what, tensor.part, part):
             count += 1
-            yield found.say(f"memory, {part}: {held.what}", held.bytes, "bytes")
+            yield formulas.say(f"memory, {part}: {tensor.what}", tensor.bytes, "bytes")
     if not count:
-        raise unknown("line of this plan called", name, sorted(seen))
+        raise unknown("line of this plan called", name, sorted(names_seen))
 
 
-def _solution(one: Crossing) -> FormulaLine:
-    text = formula_text(one.formula) if one.formula is not None else ""
-    unit = {"batch": "tokens", "seq": "tokens", "chips": "chips"}.get(one.variable, "degree")
-    return FormulaLine(f"{one.term}: {one.variable}", text, text, _size(one.value, unit), one.value, unit)
+def _solution(crossing: Crossing) -> FormulaLine:
+    """A crossover as a line: the size at which it lies."""
+    text = _formula_of(crossing)
+    unit = {"batch": "tokens", "seq": "tokens", "chips": "chips"}.get(crossing.variable, "degree")
+    name, value = f"{crossing.term}: {crossing.variable}", _size(crossing.value, unit)
+    return FormulaLine(name, text, text, value, crossing.value, unit)
+
+
+def _formula_of(crossing: Crossing) -> str:
+    """The crossover as a formula; empty where it was found by numbers."""
+    return "" if crossing.formula is None else formula_text(crossing.formula)
 
 
 def _size(value: float | None, unit: str) -> str:
@@ -205,104 +192,114 @@ def _size(value: float | None, unit: str) -> str:
     return f"{value:,.0f}" if unit.strip() == "tokens" else f"{value:,.4g}"
 
 
-def crossing_sentence(one: Crossing, exposed: float, stack: str) -> str:
+def crossing_sentences(solved: Iterable[Crossing], real: Verdict, stack: str) -> list[str]:
+    """Crossovers in words, with what the stack leaves exposed of each."""
+    exposed = real.ledger.by("term", "exposed_s")
+    return [crossing_sentence(crossing, float(exposed.get(crossing.term, 0.0)), stack) for crossing in solved]
+
+
+def crossing_sentence(crossing: Crossing, exposed_s: float, stack: str) -> str:
     """A crossover in words: what datasheet rates would allow, and what the stack leaves exposed of it."""
-    they = "they" if one.term.endswith("s") else "it"
-    left = f"; {stack} leaves {render(exposed, 's')} exposed" if exposed > 0 else ""
-    could = "could hide under compute at datasheet rates"
-    whole = one.variable in ("batch", "seq")
-    if one.value is None or (one.value < 1 and not whole):  # no degree is below one
-        always = one.hides in ("always", "above")
-        size = one.variable if one.variable in ("batch", "seq", "chips") else f"{one.variable} degree"
-        never = could.replace("could", "could never") if not always else could
-        return f"{one.term} {never} whatever the {size}{left}"
-    sign = ">" if one.hides == "above" else "<"
-    unit = {"batch": " tokens", "seq": " tokens"}.get(one.variable, "")
-    here = "" if (one.here > one.value) == (one.hides == "above") else " not"
-    formula = f"{formula_text(one.formula)} = " if one.formula is not None else ""
-    limit = f"{one.term} {could} if {one.variable} {sign} {formula}{_size(one.value, unit)}{unit}"
-    if one.variable == "batch" and one.microbatches > 1:  # a batch of fewer or more of them crosses elsewhere
-        limit += f" ({one.value / one.microbatches:,.0f} in each of {one.microbatches:,.4g} microbatches)"
-    return f"{limit}; here {_size(one.here, unit)}, so {they} could{here}{left}"
+    term, variable, value = crossing.term, crossing.variable, crossing.value
+    left = f"; {stack} leaves {render(exposed_s, 's')} exposed" if exposed_s > 0 else ""
+    in_tokens = variable in ("batch", "seq")
+    hides_above = crossing.hides == "above"
+    # no degree is below one: there the crossover is out of reach
+    if value is None or (value < 1 and not in_tokens):
+        never = "" if hides_above or crossing.hides == "always" else "never "
+        size = variable if in_tokens or variable == "chips" else f"{variable} degree"
+        return f"{term} could {never}hide under compute at datasheet rates whatever the {size}{left}"
+    unit = " tokens" if in_tokens else ""
+    formula = _formula_of(crossing)
+    limit = f"{variable} {'>' if hides_above else '<'} {f'{formula} = ' if formula else ''}{_size(value, unit)}{unit}"
+    if variable == "batch" and crossing.microbatches > 1:  # a batch of fewer or more of them crosses elsewhere
+        limit += f" ({value / crossing.microbatches:,.0f} in each of {crossing.microbatches:,.4g} microbatches)"
+    they = "they" if term.endswith("s") else "it"
+    could = "could" if (crossing.here > value) == hides_above else "could not"
+    here = f"here {_size(crossing.here, unit)}, so {they} {could}"
+    return f"{term} could hide under compute at datasheet rates if {limit}; {here}{left}"
 
 
-def _fitted(found: StepFormulas, lines: list[FormulaLine]) -> list[str]:
+def _fitted(formulas: StepFormulas, lines: list[FormulaLine]) -> list[str]:
     """The constants in some formulas that were fitted, with their values and on what."""
     used = {name for line in lines for name in letters_in(line.formula)}
-    known = {name: told for name, told in found.letters.fitted.items() if name in used}
-    return [f"{name} = {found.letters.values[name]:g}: {'; '.join(told)}." for name, told in known.items()]
+    fitted = {name: origin for name, origin in formulas.letters.fitted.items() if name in used}
+    return [f"{name} = {formulas.letters.values[name]:g}: {'; '.join(origin)}." for name, origin in fitted.items()]
 
 
-def _notes(found: StepFormulas, real: Verdict) -> list[str]:
-    held, limit = float(real.hbm_bytes), found.job.slice.chip.visible
-    full = (
-        f"This plan does not fit: it needs {render(held, 'bytes')} on the fullest chip, which has "
-        f"{render(limit, 'bytes')}."
-    )
-    job, share = found.job, found.plan.replicas * found.plan.microbatch
-    uneven = (
-        f"This plan cannot run: {job.batch} sequences do not divide into {found.plan.replicas:,} replicas x "
-        "microbatches of "
-        f"{found.plan.microbatch}; what a microbatch sends is counted for {job.batch / share:.3g} of them."
-    )
-    compute = float(real.compute_s)
+def _notes(formulas: StepFormulas, real: Verdict) -> list[str]:
+    """Whether the plan runs, its bounds and what is expected, what the letters are, and what bounds it."""
+    job, plan, notes = formulas.job, formulas.plan, list[str]()
+    # sequences that all replicas take at once
+    round_ = plan.replicas * plan.microbatch
+    if job.batch % round_:
+        notes.append(
+            f"This plan cannot run: {job.batch} sequences do not divide into {plan.replicas:,} replicas x microbatches "
+            f"of {plan.microbatch}; what a microbatch sends is counted for {job.batch / round_:.3g} of them."
+        )
+    hbm_bytes, limit = float(real.hbm_bytes), job.slice.chip.visible
+    if hbm_bytes > limit:
+        needs = f"it needs {render(hbm_bytes, 'bytes')} on the fullest chip, which has {render(limit, 'bytes')}"
+        notes.append(f"This plan does not fit: {needs}.")
+    compute_s = float(real.compute_s)
     wires = {term: float(value) for term, value in real.wires_s.items() if float(value) > 0}
-    parts = {"compute": compute} | wires
-    overlapped = ", ".join(f"{term} {render(value, 's')}" for term, value in parts.items())
+    overlapped = ", ".join(f"{term} {render(value, 's')}" for term, value in {"compute": compute_s, **wires}.items())
     lower, upper, expected = (render(float(value), "s") for value in (real.lower, real.upper, real.seconds))
-    used = {letter.name for line in found.verdict.ledger.lines for letter in expression(line.bound_s).free_symbols}
-    rates = [
-        f"{name} = {render(value, 'FLOP/s' if name.startswith('C') else 'bytes/s')}"
-        for name, value in found.letters.values.items()
-        if name[0] in "CW" and name in used
-    ]
-    largest = max(WIRES, key=lambda term: wires.get(term, 0.0))
-    bound = largest if wires.get(largest, 0.0) > compute else "compute"
-    return [
-        *([uneven] if job.batch % share else []),
-        *([full] if held > limit else []),
+    notes.append(
         f"At datasheet rates the step takes {lower} if everything overlaps ({overlapped}), {upper} if nothing does; "
-        f"expected {expected}.",
-        "B sequences of T tokens a step in microbatches of mb on each replica; D, F, N, K, H, V, E, k are the "
-        "model's dims, "
-        f"L its layers; mesh axes by their names; {', '.join(rates)}.",
-        *_formats(found),
-        f"Bound by {bound} at datasheet rates.",
-    ]
+        f"expected {expected}."
+    )
+    used = {letter.name for line in formulas.verdict.ledger.lines for letter in expression(line.bound_s).free_symbols}
+    rates = []
+    for name, value in formulas.letters.values.items():
+        if name[0] in "CW" and name in used:
+            rates.append(f"{name} = {render(value, 'FLOP/s' if name.startswith('C') else 'bytes/s')}")
+    notes.append(
+        "B sequences of T tokens a step in microbatches of mb on each replica; D, F, N, K, H, V, E, k are the model's "
+        f"dims, L its layers; mesh axes by their names; {', '.join(rates)}."
+    )
+    notes += _formats(formulas)
+    largest = max(WIRES, key=lambda term: wires.get(term, 0.0))
+    bound = largest if wires.get(largest, 0.0) > compute_s else "compute"
+    return [*notes, f"Bound by {bound} at datasheet rates."]
 
 
-def _formats(found: StepFormulas) -> list[str]:
-    """In how many bytes things travel, as far as something does."""
-    moving = {line.carries for line in found.verdict.ledger.lines if float(line.wire_bytes)}
-    state, plan = found.job.stack.state, found.plan
-    weight = min(2.0, dtype_bytes(plan.dtype)) if state.narrow_gathers else 2.0
-    cast = f" (gathered over tensor for matmuls in {weight:g})" if weight < 2 and plan.tensor > 1 else ""
-    widths = {
-        "activation": ("activations", state.activation_bytes),
-        "weight": ("weights", weight),
-        "gradient": ("gradients", state.scatter_bytes if plan.zero == 3 else state.reduce_bytes),
-    }
-    told = [
-        f"{name} in {bytes_:g} bytes{cast if kind == 'activation' else ''}"
-        for kind, (name, bytes_) in widths.items()
-        if kind in moving
-    ]
+def _formats(formulas: StepFormulas) -> list[str]:
+    """In how many bytes each kind of tensor travels, as far as something travels."""
+    moving = {line.carries for line in formulas.verdict.ledger.lines if float(line.wire_bytes)}
+    if not moving:
+        return []
+    state, plan = formulas.job.stack.state, formulas.plan
+    weight_bytes = min(2.0, dtype_bytes(plan.dtype)) if state.narrow_gathers else 2.0
+    formats = []
+    if "activation" in moving:
+        formats.append(f"activations in {state.activation_bytes:g} bytes")
+        if weight_bytes < 2 and plan.tensor > 1:
+            formats[-1] += f" (gathered over tensor for matmuls in {weight_bytes:g})"
+    if "weight" in moving:
+        formats.append(f"weights in {weight_bytes:g} bytes")
+    if "gradient" in moving:
+        # ZeRO-3 scatters gradients, all others sum them
+        gradient_bytes = state.scatter_bytes if plan.zero == 3 else state.reduce_bytes
+        formats.append(f"gradients in {gradient_bytes:g} bytes")
+    if not formats:
+        return []
     also = "; --wire takes another format for activations" if "activation" in moving else ""
-    return [f"Matmuls in {plan.dtype}. Between chips travel {', '.join(told)}{also}."] if told else []
+    return [f"Matmuls in {plan.dtype}. Between chips travel {', '.join(formats)}{also}."]
 
 
 def explained_job(
     plan: str, model: Any, on: Any, batch: str, seq: str, stack: str, dtype: str, numerics: str = "", **tuned: Any
 ) -> tuple[Job, Plan]:
     """The job and the plan of `dscale explain train`."""
-    words: dict[str, Any] = {"batch": batch, "seq": seq, "stack": stack, "dtype": dtype, "numerics": numerics}
-    asked = read_question(TrainQuestion(model=model, on=on, **words, **tuned))
-    if asked.piece is None:
+    flags: dict[str, Any] = {"batch": batch, "seq": seq, "stack": stack, "dtype": dtype, "numerics": numerics}
+    job = read_question(TrainQuestion(model=model, on=on, **flags, **tuned)).job
+    if job.slice is None:
         needs = "Formulas are those of a plan on a slice"
         raise InputError(f"{needs}; --on is {shorten(on)}, write e.g. v5p:4x4x4 or h100:64.")
-    split, chips = read_scheme(plan, asked.piece), asked.piece.chips
+    split, chips = read_scheme(plan, job.slice), job.slice.chips
     if split.chips != chips:
-        raise InputError(f"The plan {split} is for {split.chips} chips and {asked.piece} has {chips}; they must agree.")
-    job, given = job_for(asked.job(), split), frozenset[str]() if is_scheme(plan) else given_settings(plan)
-    split, _ = read_ranks(split, given, job.stack.name, family(job.slice.chip))
-    return job, split if "dtype" in given else replace(split, dtype=dtype)
+        raise InputError(f"The plan {split} is for {split.chips} chips and {job.slice} has {chips}; they must agree.")
+    step_job, named = job_for(job.on_slice(), split), frozenset[str]() if is_scheme(plan) else given_settings(plan)
+    split, _ = read_ranks(split, named, step_job.stack.name, family(step_job.slice.chip))
+    return step_job, split if "dtype" in named else replace(split, dtype=dtype)

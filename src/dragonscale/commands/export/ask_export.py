@@ -1,6 +1,6 @@
 """`dscale export`: the plan judged as the target runs it, then written down."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,6 @@ from dragonscale.commands.export.plans import GivenPlan, given_plan
 from dragonscale.commands.export.serving import judged_serving
 from dragonscale.commands.export.training import JudgedPlan, judged_training
 from dragonscale.commands.questions.export import ExportQuestion
-from dragonscale.commands.questions.flag import written
 from dragonscale.commands.record import Face, Record, bind
 from dragonscale.errors import InputError, shorten
 from dragonscale.exports.loads import write_load
@@ -22,6 +21,7 @@ from dragonscale.exports.target import Target, of_kind, software_for, target_nam
 from dragonscale.exports.written import WrittenFiles
 from dragonscale.files import write_file
 from dragonscale.listener import Listener
+from dragonscale.training.plan.plan_file import TrainingFile
 
 
 class DifferenceRow(msgspec.Struct):
@@ -69,49 +69,72 @@ class ExportReport(Record):
 
     def write_into(self, folder: str, overwrite: bool = False) -> None:
         """Write the files into a folder; files that are there stay unless they may be written over."""
-        place = Path(folder)
-        if place.exists() and not place.is_dir():
+        target = Path(folder)
+        if target.exists() and not target.is_dir():
             raise InputError(f"--out is {shorten(folder)}, which is a file; give a folder.")
-        there = [name for name in self.files if (place / name).exists()]
-        if there and not overwrite:
-            raise InputError(f"{shorten(str(place / there[0]))} is there already; give --overwrite or another --out.")
+        paths = {name: target / name for name in self.files}
+        existing = next((path for path in paths.values() if path.exists()), None)
+        if existing is not None and not overwrite:
+            raise InputError(f"{shorten(str(existing))} is there already; give --overwrite or another --out.")
         try:
-            place.mkdir(parents=True, exist_ok=True)
+            target.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(f"The folder {shorten(folder)} cannot be made: {error.strerror}.") from None
-        for name, text in self.files.items():
-            write_file(place / name, text, "The export")
+        for name, path in paths.items():
+            write_file(path, self.files[name], "The export")
             if name.endswith((".sh", ".sbatch")):
-                (place / name).chmod(0o755)
-        self.written = [str(place / name) for name in self.files]
+                path.chmod(0o755)
+        self.written = list(map(str, paths.values()))
+
+
+@dataclass(frozen=True)
+class NamedTargets:
+    """What `--to` names: the software, the launcher and the load generator, each where it names one."""
+
+    software: Target | None = None
+    launcher: Target | None = None
+    load: Target | None = None
+
+    @property
+    def kind(self) -> str:
+        """The kind of plans that the targets run; empty where only a launcher is named."""
+        if self.load is not None:
+            return "serving"
+        if self.software is None:
+            return ""
+        return self.software.kind
 
 
 def ask(question: ExportQuestion, listener: Listener) -> ExportReport:
     """Read a plan, judge it under the target's software, write it down."""
-    software, launcher, load = targets(question.to)
-    plan = given_plan(question, _kind(software, load))
+    targets = named_targets(question.to)
+    plan = given_plan(question, targets.kind)
     for text in plan.notes:
         listener.note(text)
-    software = software or _own_software(plan, load)
-    judge = judged_training if plan.kind == "training" else judged_serving
-    judged = judge(question, plan, software, None)
-    if load is not None:
-        made: WrittenFiles = write_load(load, judged.run, software)  # pyright: ignore[reportArgumentType]
+    software = targets.software or _software_of(plan, targets.load)
+    if plan.kind == "training":
+        judge = judged_training
     else:
-        made = _written(judged.run, software, launcher)
-        if made.as_run is not None and made.as_run != judged.run.file.plan:
+        judge = judged_serving
+    judged = judge(question, plan, software, None)
+    if targets.load is not None:
+        output: WrittenFiles = write_load(targets.load, judged.run, software)  # pyright: ignore[reportArgumentType]
+    else:
+        output = _written(judged.run, software, targets.launcher)
+        if output.as_run is not None and output.as_run != judged.run.file.plan:
             # what runs is another plan: its time and memory are told in the files too
-            judged = judge(question, plan, software, made.as_run)
-        if made.notes or made.as_run is not None:
-            judged = replace(judged, run=replace(judged.run, notes=made.notes))
-            made = _written(judged.run, software, launcher)
-        made = launched(judged.run, software, launcher, made)
-    report = _report(judged, software, launcher, load, made)
-    for row in made.differences:
-        listener.note(f"{row}.")
+            judged = judge(question, plan, software, output.as_run)
+        # the first pass found what the files have to say
+        if output.notes or output.as_run is not None:
+            judged = replace(judged, run=replace(judged.run, notes=output.notes))
+            output = _written(judged.run, software, targets.launcher)
+        output = launched(judged.run, software, targets.launcher, output)
+    report = _report(judged, software, targets, output)
+    for difference in output.differences:
+        listener.note(f"{difference}.")
     for text in judged.run.expected[1:]:
         listener.note(f"{text[:1].upper()}{text[1:]}")
-    for text in made.notes:
+    for text in output.notes:
         listener.note(text)
     if question.out.strip():
         report.write_into(question.out.strip(), question.overwrite)
@@ -119,93 +142,109 @@ def ask(question: ExportQuestion, listener: Listener) -> ExportReport:
 
 
 def _written(run: Run, software: Target, launcher: Target | None) -> WrittenFiles:
-    """What the software's module writes; what is to be put before the servers is a note where the launcher does not see
-    to it."""
-    made: WrittenFiles = exported(software).write(run)
-    routes = starts(launcher).ROUTES if launcher is not None else ""
-    alone = len(made.programs) == 1
-    return made if routes == "programs" or (routes and alone) else replace(made, notes=(*made.notes, *made.routing))
+    """What the software's module writes; a note says what to put before the servers where the launcher does not."""
+    output: WrittenFiles = exported(software).write(run)
+    routes = ""
+    if launcher is not None:
+        routes = starts(launcher).ROUTES
+    if routes == "programs" or (routes and len(output.programs) == 1):
+        return output
+    return replace(output, notes=(*output.notes, *output.routing))
 
 
-def launched(run: Run, software: Target, launcher: Target | None, made: WrittenFiles) -> WrittenFiles:
+def launched(run: Run, software: Target, launcher: Target | None, output: WrittenFiles) -> WrittenFiles:
     """What was written with what starts it: a shell script unless another launcher was named. A target that starts its
     programs itself has none to launch."""
-    if not made.programs:
+    if not output.programs:
         if launcher is not None:
             raise InputError(f"{software.title} starts its own pods; leave {launcher.name} out.")
-        return made
+        return output
     module = starts(launcher or target_named("shell"))
-    files = module.launch(run, software, made)
-    return replace(made, files=files) if module.HOLDS_FILES else made.plus(files)
+    files = module.launch(run, software, output)
+    if module.HOLDS_FILES:
+        return replace(output, files=files)
+    return output.plus(files)
 
 
-def _report(
-    judged: JudgedPlan, software: Target, launcher: Target | None, load: Target | None, made: WrittenFiles
-) -> ExportReport:
-    run = judged.run
-    rows = [DifferenceRow(one.setting, one.planned, one.instead, one.why) for one in made.differences]
-    named = load or software
+def _report(judged: JudgedPlan, software: Target, targets: NamedTargets, output: WrittenFiles) -> ExportReport:
+    run, target = judged.run, targets.load or software
+    launcher = ""
+    if targets.launcher is not None:
+        launcher = targets.launcher.name
+    elif output.programs and targets.load is None:
+        launcher = "shell"
     return ExportReport(
-        named.name,
-        named.version,
-        launcher.name if launcher else "shell" if made.programs and not load else "",
-        run.model.name,
-        str(run.slice),
-        msgspec.to_builtins(run.file.plan),
-        dict(made.files),
-        list(run.expected),
-        rows,
-        list(made.notes),
+        target=target.name,
+        version=target.version,
+        launcher=launcher,
+        model=run.model.name,
+        slice=str(run.slice),
+        plan=msgspec.to_builtins(run.file.plan),
+        files=dict(output.files),
+        expected=list(run.expected),
+        differences=[DifferenceRow(row.setting, row.planned, row.instead, row.why) for row in output.differences],
+        notes=list(output.notes),
         written=[],
         **judged.numbers,
     )
 
 
-def targets(text: str) -> tuple[Target | None, Target | None, Target | None]:
-    """The software, the launcher and the load generator that were named.
+def named_targets(text: str) -> NamedTargets:
+    """The targets of `--to`, of which each kind may be named once.
 
-    >>> [one and one.name for one in targets("megatron,slurm")]
-    ['megatron', 'slurm', None]
+    >>> targets = named_targets("megatron,slurm")
+    >>> targets.software.name, targets.launcher.name, targets.load
+    ('megatron', 'slurm', None)
     """
-    found: dict[str, Target] = {}
-    for name in filter(None, (part.strip() for part in text.split(","))):
+    by_kind: dict[str, Target] = {}
+    for name in filter(None, map(str.strip, text.split(","))):
         target = target_named(name)
-        kind = "software" if target.kind in ("training", "serving") else target.kind
-        if kind in found:
+        if target.kind in ("training", "serving"):
+            kind = "software"
+        else:
+            kind = target.kind
+        if kind in by_kind:
             raise InputError(
-                f"--to names {found[kind].name} and {target.name}; one of a kind can be written at a time."
+                f"--to names {by_kind[kind].name} and {target.name}; one of a kind can be written at a time."
             )
-        found[kind] = target
-    if not found:
-        raise InputError(f"Say what to write the plan for: --to {', '.join(one.name for one in of_kind('training'))} …")
-    if "load" in found and "launcher" in found:
+        by_kind[kind] = target
+    if not by_kind:
+        names = ", ".join(target.name for target in of_kind("training"))
+        raise InputError(f"Say what to write the plan for: --to {names} …")
+    targets = NamedTargets(**by_kind)
+    if targets.load and targets.launcher:
         raise InputError("A load test is a command of its own; leave the launcher out.")
-    return found.get("software"), found.get("launcher"), found.get("load")
+    return targets
 
 
-def _kind(software: Target | None, load: Target | None) -> str:
-    return "serving" if load is not None else software.kind if software is not None else ""
-
-
-def _own_software(plan: GivenPlan, load: Target | None) -> Target:
+def _software_of(plan: GivenPlan, load: Target | None) -> Target:
     """The software that a plan is for, where only a launcher or a load test was named; a load test of an engine means
     that engine."""
-    name = plan.file.stack if plan.kind == "training" else plan.file.engine  # pyright: ignore[reportAttributeAccessIssue]
-    found = software_for(name, plan.kind) if name else None
-    if found is None and load is not None and not name:
-        found = target_named(load.runs[0])
-    if found is None:
-        options = ", ".join(target.name for target in of_kind(plan.kind))
-        said = f"is made for {name}, which no target runs" if name else "does not say its software"
-        raise InputError(f"The plan {shorten(written(plan.shown))} {said}; name one: --to {options}.")
-    return found
+    if isinstance(plan.file, TrainingFile):
+        name = plan.file.stack
+    else:
+        name = plan.file.engine
+    software = None
+    if name:
+        software = software_for(name, plan.kind)
+    if software is not None:
+        return software
+    if load is not None and not name:
+        return target_named(load.runs[0])
+    options = ", ".join(target.name for target in of_kind(plan.kind))
+    if name:
+        why = f"is made for {name}, which no target runs"
+    else:
+        why = "does not say its software"
+    raise InputError(f"The plan {shorten(plan.text)} {why}; name one: --to {options}.")
 
 
-def export_sheet(report: ExportReport, _detail: bool) -> Sheet:
+def export_blocks(report: ExportReport, _detail: bool) -> Sheet:
     """The files themselves where nothing was written; a list of them where it was."""
     if not report.written:
         return Sheet((Verbatim(report.text()),))
-    files = [("" if place else "files", path) for place, path in enumerate(report.written)]
+    first, *others = report.written
+    files = [("files", first), *(("", path) for path in others)]
     return sheet(
         Title(f"{report.model} on {report.slice}", f"for {report.target} {report.version}".strip()),
         facts(*files, *(("expected", text) for text in report.expected[:1])),
@@ -214,4 +253,4 @@ def export_sheet(report: ExportReport, _detail: bool) -> Sheet:
     )
 
 
-bind(ExportReport, Face(export_sheet, save=lambda report, path: report.write_into(path)))
+bind(ExportReport, Face(export_blocks, save=lambda report, path: report.write_into(path)))

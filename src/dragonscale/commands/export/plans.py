@@ -17,30 +17,23 @@ from dragonscale.training.plan.plan_file import TrainingFile, given_settings, lo
 
 @dataclass(frozen=True)
 class GivenPlan:
-    """A plan, what kind it is, and how it was read."""
+    """A plan, whether it is of training or of serving, the text it was read from, and how that was read."""
 
     kind: str
     file: TrainingFile | SavedPlan
-    shown: str
+    text: str
     notes: tuple[str, ...] = ()
 
 
 def is_foreign(text: str) -> bool:
-    """Whether a plan as it was given is in another software's words: a file that is not a plan of
-    ours, or a command."""
+    """Whether a plan is in another software's words: a command, or a file or folder that is not a plan file of ours."""
     path = as_path(text)
-    if path is None:
-        flagged = len(text.split()) > 2 and any(word.startswith("-") for word in text.split())
-        whole = "\n" in text.strip() or text.startswith("{") or names_config(text) or starts_server(text)
-        return flagged or (whole and recognised(unwrapped(Source(text))) is not None)
-    return path.is_dir() or not _is_ours(path)
-
-
-def _is_ours(path: Path) -> bool:
-    """A TOML file with a plan's entries, and not another software's."""
-    if path.suffix.lower() != ".toml":
-        return False
-    return recognised(Source.at(path)) is None
+    if path is not None:
+        return path.is_dir() or path.suffix.lower() != ".toml" or recognised(Source.at(path)) is not None
+    if len(text.split()) > 2 and any(word.startswith("-") for word in text.split()):
+        return True
+    whole_file = "\n" in text.strip() or text.startswith("{") or names_config(text) or starts_server(text)
+    return whole_file and recognised(unwrapped(Source(text))) is not None
 
 
 def given_plan(question: ExportQuestion, kind: str) -> GivenPlan:
@@ -49,43 +42,51 @@ def given_plan(question: ExportQuestion, kind: str) -> GivenPlan:
     if not text:
         raise InputError("Say which plan to export: a file that train or serve --save wrote, or settings such as tp8.")
     if is_foreign(text):
-        found = read_plan(text, Given(written(question.model), written(question.on)))
-        own = "training" if isinstance(found.file, TrainingFile) else "serving"
-        _check_kind(own, kind, text)
-        return GivenPlan(own, found.file, text, (f"Read as a plan of {found.target}.", *found.notes))
+        plan = read_plan(text, Given(written(question.model), written(question.on)))
+        if isinstance(plan.file, TrainingFile):
+            plan_kind = "training"
+        else:
+            plan_kind = "serving"
+        _check_kind(plan_kind, kind, text)
+        return GivenPlan(plan_kind, plan.file, text, (f"Read as a plan of {plan.target}.", *plan.notes))
     if as_path(text) is not None or text.endswith(".toml"):
-        own = kind_of(text)
-        _check_kind(own, kind, text)
-        file = load_training_file(text) if own == "training" else load_serving_plan(text)
-        return GivenPlan(own, file, text)
-    own = kind or ("serving" if question.engine or question.prompt else "training")
-    if own == "training":
-        return GivenPlan(own, TrainingFile(parse_plan(text), named=given_settings(text)), text)
-    return GivenPlan(own, read_serving_plan(text), text)
+        plan_kind = kind_of(text)
+        _check_kind(plan_kind, kind, text)
+        if plan_kind == "training":
+            file = load_training_file(text)
+        else:
+            file = load_serving_plan(text)
+        return GivenPlan(plan_kind, file, text)
+    # settings alone are of the kind that the target or the other flags are of
+    if (kind or ("serving" if question.engine or question.prompt else "training")) == "serving":
+        return GivenPlan("serving", read_serving_plan(text), text)
+    return GivenPlan("training", TrainingFile(parse_plan(text), named=given_settings(text)), text)
 
 
 def kind_of(path: str) -> str:
-    """What kind of plan a file of ours holds."""
+    """Whether a plan file of ours is of training or of serving."""
     table = read_table(Path(path.strip()), "Plan file")
+    if "run" in table:
+        return "training"
     settings = table.get("plan", table)
-    serves = not SERVING_ONLY.isdisjoint(table) or (
-        isinstance(settings, dict) and not {"kv", "weights", "spread"}.isdisjoint(settings)
-    )
-    return "serving" if serves and "run" not in table else "training"
+    formats = isinstance(settings, dict) and not {"kv", "weights", "spread"}.isdisjoint(settings)
+    if formats or not SERVING_ONLY.isdisjoint(table):
+        return "serving"
+    return "training"
 
 
-def _check_kind(own: str, kind: str, text: str) -> None:
-    if kind and kind != own:
-        raise InputError(f"{shorten(text)} is a {own} plan, and --to names software for {kind}.")
+def _check_kind(plan_kind: str, kind: str, text: str) -> None:
+    if kind and kind != plan_kind:
+        raise InputError(f"{shorten(text)} is a {plan_kind} plan, and --to names software for {kind}.")
 
 
 def with_flags(file: TrainingFile, question: ExportQuestion) -> TrainingFile:
     """A training plan's file with what the flags say."""
-    words = {
-        "model": written(question.model),
-        "slice": written(question.on),
-        "tokens": question.tokens.strip(),
-        "price": question.price.strip(),
-        "numerics": question.numerics.strip(),
-    }
-    return replace(file, **{name: value for name, value in words.items() if value})
+    return replace(
+        file,
+        model=written(question.model) or file.model,
+        slice=written(question.on) or file.slice,
+        tokens=question.tokens.strip() or file.tokens,
+        price=question.price.strip() or file.price,
+        numerics=question.numerics.strip() or file.numerics,
+    )

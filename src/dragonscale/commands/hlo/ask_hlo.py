@@ -1,32 +1,40 @@
-"""How to read HLO: short notes that `dscale hlo TOPIC` shows, each with a line to try (`topics.toml`).
-
-A question about HLO, read and answered: what was given tells which kind of question it is.
-"""
+"""`dscale hlo`: a question about HLO read and answered. What was given tells which kind of question it is: a topic, a
+shape, one instruction, or a program."""
 
 import re
 from pathlib import Path
 
+from msgspec.structs import asdict
+
 from dragonscale.commands.given import maybe_target
-from dragonscale.commands.hlo.hlo_sheet import layout_sheet, op_sheet, program_sheet, topic_sheet
-from dragonscale.commands.hlo.op import TOPICS, HloOp, HloTopic, LayoutFacts, layout_facts, op_answer, topic
-from dragonscale.commands.hlo.program import HloModuleReport, program_answer
+from dragonscale.commands.hlo.hlo_blocks import layout_blocks, op_blocks, program_blocks, topic_blocks
+from dragonscale.commands.hlo.hlo_records import (
+    TOPICS,
+    HloModuleReport,
+    HloOp,
+    HloTopic,
+    LayoutFacts,
+    layout_facts,
+    topic,
+)
 from dragonscale.commands.questions.operations import HloQuestion
 from dragonscale.commands.record import Face, bind
 from dragonscale.errors import InputError, nearest, shorten, unknown
 from dragonscale.evidence.xla.dumps import HloDump, read_dump_file, read_dump_folder, read_dumps
+from dragonscale.evidence.xla.op_facts import op_facts
+from dragonscale.evidence.xla.program_facts import program_facts
 from dragonscale.listener import Listener
 from dragonscale.physics.hardware.changes import check_effect, with_changes
 
 _SHAPE = re.compile(r"\s*[a-z]\w*\[[^\]]*\](?:\{[^{}]*\})?\s*")
 _LINE = re.compile(r"\s*(?:ROOT )?%?[\w.\-]+ = \S")
+# The word for a built-in program: a training step of three MLP layers that XLA compiled for 64 TPU v5p.
 EXAMPLE = "example"
-"""A training step of three MLP layers that XLA compiled for 64 TPU v5p, to try the command on."""
-_LONGEST_NAME = 4096
+# Characters of a path; a longer text is no name of a file.
+_MAX_PATH = 4096
+# Modules of a text that are named when one of several is taken.
+_MAX_NAMED = 8
 HloAnswer = LayoutFacts | HloOp | HloModuleReport | HloTopic
-bind(LayoutFacts, Face(sheet=lambda report, _: layout_sheet(report)))
-bind(HloOp, Face(sheet=op_sheet))
-bind(HloModuleReport, Face(sheet=program_sheet))
-bind(HloTopic, Face(sheet=lambda report, _: topic_sheet(report)))
 
 
 def ask(question: HloQuestion, listener: Listener) -> HloAnswer:
@@ -42,28 +50,31 @@ def _answer(question: HloQuestion, listener: Listener) -> HloAnswer:
             "or a topic."
         )
     check_effect(question.set, "kernels")
-    chip, piece = maybe_target(with_changes(question.on, question.set), listener)
-    if piece is not None and piece.chips > 1:
-        listener.note(f"Times are those of one chip: using one {piece.chip.title} of {piece}.")
+    chip, where = maybe_target(with_changes(question.on, question.set), listener)
+    if where is not None and where.chips > 1:
+        listener.note(f"Times are those of one chip: using one {where.chip.title} of {where}.")
     if text in TOPICS:
         return topic(text)
-    if text == EXAMPLE:
-        return program_answer(read_dump_file(Path(__file__).with_name("example.hlo.gz"))[0], chip, question.top)
     if _SHAPE.fullmatch(text):
         return layout_facts(text)
-    lines = [line for line in text.strip().splitlines() if line.strip()]
-    if _LINE.match(text) and (len(lines) == 1 or not any(map(_LINE.match, lines[1:]))):
-        return op_answer(text, chip)
-    return program_answer(_chosen(_dumps(text, question.module, listener), question, listener), chip, question.top)
+    if _is_one_instruction(text):
+        return HloOp(**asdict(op_facts(text, chip)))
+    if text == EXAMPLE:
+        dump = read_dump_file(Path(__file__).with_name("example.hlo.gz"))[0]
+    else:
+        dump = _chosen(_dumps(text, question.module, listener), question, listener)
+    return HloModuleReport(**asdict(program_facts(dump, chip)), listed=question.top)
+
+
+def _is_one_instruction(text: str) -> bool:
+    """Whether a text is one line of HLO, which may be broken into several: no later line begins an instruction."""
+    _, *later = [line for line in text.strip().splitlines() if line.strip()]
+    return bool(_LINE.match(text)) and not any(map(_LINE.match, later))
 
 
 def _dumps(text: str, module: str, listener: Listener) -> list[HloDump]:
     """The modules of a file, of a folder of dumps, or of the text itself."""
-    path = Path(text) if len(text) < _LONGEST_NAME and "\n" not in text and "\0" not in text else None
-    try:
-        path = path if path is not None and path.exists() else None
-    except OSError:  # longer than a name may be
-        path = None
+    path = _existing_path(text)
     if path is not None and path.is_file():
         listener.wait(f"Reading {path.name}.")
         return read_dump_file(path)
@@ -78,19 +89,39 @@ def _dumps(text: str, module: str, listener: Listener) -> list[HloDump]:
     if "\n" in text or "HloModule" in text or "{" in text:
         return read_dumps(text)
     close = nearest(text, (*TOPICS, EXAMPLE))
-    hint = f"did you mean {close!r}?" if close else f"topics are {', '.join(TOPICS)}, and there is an {EXAMPLE}."
+    if close:
+        hint = f"did you mean {close!r}?"
+    else:
+        hint = f"topics are {', '.join(TOPICS)}, and there is an {EXAMPLE}."
     raise InputError(f"{shorten(text)} is no file, no HLO and no topic; {hint}")
 
 
+def _existing_path(text: str) -> Path | None:
+    """The file or folder that a text names; None where it is HLO itself, or names nothing."""
+    if len(text) >= _MAX_PATH or "\n" in text or "\0" in text:
+        return None
+    try:
+        if Path(text).exists():
+            return Path(text)
+        return None
+    except OSError:  # longer than a name may be
+        return None
+
+
 def _chosen(dumps: list[HloDump], question: HloQuestion, listener: Listener) -> HloDump:
+    """The module that is named, or the largest."""
     if question.module:
         named = [dump for dump in dumps if dump.name == question.module]
         if not named:
             raise unknown("module of the HLO text", question.module, [dump.name for dump in dumps])
         return named[-1]
     if len(dumps) > 1:
-        listener.note(
-            f"The text has {len(dumps)} modules; this is the largest. --module takes another: "
-            f"{', '.join(one.name for one in dumps[:8])}."
-        )
-    return max(dumps, key=lambda one: len(one.text))
+        names = ", ".join(dump.name for dump in dumps[:_MAX_NAMED])
+        listener.note(f"The text has {len(dumps)} modules; this is the largest. --module takes another: {names}.")
+    return max(dumps, key=lambda dump: len(dump.text))
+
+
+bind(LayoutFacts, Face(sheet=lambda report, _: layout_blocks(report)))
+bind(HloOp, Face(sheet=op_blocks))
+bind(HloModuleReport, Face(sheet=program_blocks))
+bind(HloTopic, Face(sheet=lambda report, _: topic_blocks(report)))

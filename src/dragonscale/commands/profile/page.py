@@ -17,19 +17,19 @@ from typing import Any
 
 from dragonscale.blocks.charts.theme import DARK, LIGHT, SERIES, Theme
 from dragonscale.commands.profile.profile_records import ProfileReport
-from dragonscale.commands.profile.shown import ShownSlice, ShownStep, shown_step
-from dragonscale.commands.profile.trace import op_facts
-from dragonscale.commands.verify.verify_sheet import STYLE
+from dragonscale.commands.verify.verify_blocks import STYLE
 from dragonscale.evidence.profiles.device_work import TRAVELS
 from dragonscale.evidence.profiles.records import MemoryTime, achieved_rate
+from dragonscale.evidence.profiles.shown_step import ShownSlice, ShownStep, shown_step
+from dragonscale.evidence.profiles.trace import op_facts
 from dragonscale.files import write_file
 from dragonscale.physics.units import render
 
+# Rows of the table of ops.
 MOST_OPS = 600
-"""Rows of the table of ops."""
 _NUMBER = ' class="n"'
+# What an op is, by the page's names and by those of `op_facts`.
 _WORDS = {"kind": "kind", "section": "section", "phase": "phase", "what": "tensor"}
-"""What an op is, by the page's names and by those of `op_facts`."""
 
 
 def beside(name: str) -> str:
@@ -42,8 +42,8 @@ def _data() -> dict[str, Any]:
     return tomllib.loads(beside("page.toml"))
 
 
-def _markup(name: str, /, **words: object) -> str:
-    return Template(_data()["markup"][name]).substitute(words)
+def _markup(name: str, /, **fields: object) -> str:
+    return Template(_data()["markup"][name]).substitute(fields)
 
 
 def save_page(report: ProfileReport, path: str) -> str | None:
@@ -57,18 +57,19 @@ def page(report: ProfileReport, step: ShownStep | None) -> str:
     """The whole page."""
     ops = [_op(report, op) for op in report.analysis.totals.ran[:MOST_OPS].tolist()]
     points = _points(report, ops)
-    chip = f" The line is what {escape(report.chip)} can do at best." if report.chip else ""
-    listed = _table("ops", ops, ' id="ops"')
-    sections = {
-        "Where a step goes": _parts(report) + _savings(report),
-        f"Timeline of step {step.number}" if step else "": _timeline(step) if step else "",
-        "Ops under the roofline": _markup("roof", chip=chip) if points else "",
+    sections = {"Where a step goes": _parts(report) + _savings(report)}
+    if step:
+        sections[f"Timeline of step {step.number}"] = _timeline(step)
+    if points:
+        chip = f" The line is what {escape(report.chip)} can do at best." if report.chip else ""
+        sections["Ops under the roofline"] = _markup("roof", chip=chip)
+    sections |= {
         "Parts of the model": _table("groups", report.groups),
         "Beside the plan": _table("beside", report.beside),
         "Communication": _table("communication", report.communication),
         "Idle": _table("gaps", report.gaps),
         "Memory": "".join(_memory(each) for each in report.memory if each.series),
-        "Ops": _markup("find") + listed if listed else "",
+        "Ops": _markup("find") + _table("ops", ops, ' id="ops"') if ops else "",
         "What could not be told": "".join(f"<p>{escape(text)}</p>" for text in (*report.unknown, *report.notes)),
     }
     filled = [(head, body) for head, body in sections.items() if body]
@@ -85,11 +86,18 @@ def page(report: ProfileReport, step: ShownStep | None) -> str:
 
 
 def _head(report: ProfileReport) -> dict[str, str]:
-    several = f"{report.devices} devices" if report.devices > 1 else ""
+    several = ""
+    if report.devices > 1:
+        several = f"{report.devices} devices"
     where = " · ".join(filter(None, (report.software, report.device, several)))
     steps, headline = report.steps, report.headline()
-    planned = f"; planned {render(report.planned_step_s, 's')}" if report.planned_step_s else ""
-    plan = f"<p><code>{escape(report.plan)}</code> {escape(report.model)}</p>" if report.plan else ""
+    planned = ""
+    if report.planned_step_s:
+        planned = f"; planned {render(report.planned_step_s, 's')}"
+    if report.plan:
+        plan = f"<p><code>{escape(report.plan)}</code> {escape(report.model)}</p>"
+    else:
+        plan = ""
     reach = f"{render(steps.fastest_s, 's')} to {render(steps.slowest_s, 's')}"
     return {
         "headline": escape(f"{headline[:1].upper()}{headline[1:]}{planned}"),
@@ -100,12 +108,14 @@ def _head(report: ProfileReport) -> dict[str, str]:
 
 
 def _parts(report: ProfileReport) -> str:
-    bars = words = ""
+    bars = legend = ""
     for part in (part for part in report.parts if part.seconds > 0):
         colour = _data()["colours"]["parts"].get(part.name, "overhead")
         bars += f'<i style="width:{100 * part.share:.3f}%;background:var(--{colour})"></i>'
-        words += _dot(colour, f"{part.name} {render(part.seconds, 's')} ({part.share:.1%})")
-    return f'<div class="whole">{bars}</div><p class="legend">{words}</p>' if bars else ""
+        legend += _dot(colour, f"{part.name} {render(part.seconds, 's')} ({part.share:.1%})")
+    if bars:
+        return f'<div class="whole">{bars}</div><p class="legend">{legend}</p>'
+    return ""
 
 
 def _dot(colour: str, text: str) -> str:
@@ -117,11 +127,15 @@ def _savings(report: ProfileReport) -> str:
     for saving in report.savings:
         what, seconds = saving.what[:1].upper() + saving.what[1:], render(saving.seconds, "s")
         lines += _markup("saving", what=escape(what), seconds=seconds, why=escape(saving.why))
-    return f"<h3>What would save most</h3><ul>{lines}</ul>" if lines else ""
+    if lines:
+        return f"<h3>What would save most</h3><ul>{lines}</ul>"
+    return ""
 
 
 def _timeline(step: ShownStep) -> str:
-    left = f" The {step.left_out:,} shortest events are left out." if step.left_out else ""
+    left = ""
+    if step.left_out:
+        left = f" The {step.left_out:,} shortest events are left out."
     legend = "".join(_dot(_colour_of(kind), text) for kind, text in _data()["colours"]["legend"].items())
     return _markup("timeline", seconds=render(step.seconds, "s"), left=left, legend=legend)
 
@@ -148,20 +162,25 @@ def _drawn(
 ) -> dict[str, Any]:
     """Ops by number, tracks, points, the chip's roof."""
     analysis = report.analysis
-    shown = {slice_.op for slice_ in step.slices if slice_.op >= 0} if step else set()
-    known = {op["op"]: op for op in ops}
+    listed = {op["op"]: op for op in ops}
+    shown = {point["op"] for point in points}
     tracks: dict[str, list[Any]] = {}
     for slice_ in (*step.own, *step.slices) if step else ():
+        if slice_.op >= 0:
+            shown.add(slice_.op)
+            colour = _colour_of(analysis.roles[slice_.op].kind)
+        else:  # on a track of the analysis
+            colour = _colour_of_word(slice_)
         name = slice_.name or analysis.recording.ops[slice_.op].name
-        colour = _colour_of(analysis.roles[slice_.op].kind) if slice_.op >= 0 else _colour_of_word(slice_)
+        # start and length in seconds, to the nanosecond
         drawn = [round(slice_.start_s, 9), round(slice_.seconds, 9), slice_.op, name[:120], colour]
         tracks.setdefault(slice_.track, []).append(drawn)
     for slices in tracks.values():
-        slices.sort(key=lambda each: (each[0], -each[1]))
+        slices.sort(key=lambda drawn: (drawn[0], -drawn[1]))
     return {
         "seconds": step.seconds if step else 0.0,
         "tracks": list(tracks.items()),
-        "ops": {op: known.get(op) or _op(report, op) for op in sorted(shown | {each["op"] for each in points})},
+        "ops": {op: listed.get(op) or _op(report, op) for op in sorted(shown)},
         "points": points,
         "chip": report.chip,
         "peak": analysis.roof.peak(analysis.dtype),
@@ -198,8 +217,10 @@ def _op(report: ProfileReport, op: int) -> dict[str, Any]:
 def _points(report: ProfileReport, ops: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Ops that have a place under the roofline."""
     names = ("op", "flops", "bytes", "rate", "seconds", "share", "colour")
-    known = [op for op in ops if op["flops"] and op["bytes"] and op["rate"] and op["share"] > 1e-5]
-    return [] if report.static else [{name: op[name] for name in names} for op in known]
+    placed = [op for op in ops if op["flops"] and op["bytes"] and op["rate"] and op["share"] > 1e-5]
+    if report.static:
+        return []
+    return [{name: op[name] for name in names} for op in placed]
 
 
 # Tables
@@ -215,7 +236,10 @@ def _cell(value: Any, unit: str) -> str:
         return f'<td{_NUMBER} data-v="-1">–</td>'
     if isinstance(value, str):
         return f"<td>{escape(value or ('?' if unit == '?' else ''))}</td>"
-    shown = f"{value:.1%}" if unit == "%" else render(value, unit) if unit else f"{value:,.4g}"
+    if unit == "%":
+        shown = f"{value:.1%}"
+    else:
+        shown = render(value, unit) if unit else f"{value:,.4g}"
     return f'<td{_NUMBER} data-v="{value:.9g}">{escape(shown)}</td>'
 
 
@@ -244,9 +268,9 @@ def _colour_of(kind: str) -> str:
 
 def _colour_of_word(slice_: ShownSlice) -> str:
     """The colour of a slice on one of our tracks; what has none of its own still has the same one each time."""
-    own = {"exposed communication": "tensor", "idle": "overhead"}
+    by_track = {"exposed communication": "tensor", "idle": "overhead"}
     word = _data()["colours"]["words"].get(slice_.name) or SERIES[sum(map(ord, slice_.name)) % len(SERIES)]
-    return own.get(slice_.track) or _variable(word)
+    return by_track.get(slice_.track) or _variable(word)
 
 
 def _variable(role: str) -> str:

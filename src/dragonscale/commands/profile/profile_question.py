@@ -22,8 +22,8 @@ from dragonscale.physics.hardware.catalogue import is_chip
 from dragonscale.physics.hardware.driver_names import chip_named, nearest_chip
 
 MOST = 1000
+# Flags that say of a plan what they say to `dscale verify`.
 _OF_THE_PLAN = ("model", "batch", "seq", "program", "stack", "assume", "family")
-"""Flags that say of a plan what they say to `dscale verify`."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,16 @@ def read_question(question: ProfileQuestion) -> ProfileAsked:
             if getattr(question, name):
                 raise InputError(f"--{name} says what --plan is of; give the plan too, such as --plan fsdp=8.")
         return ProfileAsked(question, path, chip, None, "", "")
-    where = f"{written(on)}:1" if isinstance(on, str) and is_chip(on) else on
+    if isinstance(on, str) and is_chip(on):
+        # a chip alone stands for a slice of one
+        where = f"{written(on)}:1"
+    else:
+        where = on
     same = {name: getattr(question, name) for name in _OF_THE_PLAN}
     plan = read_plan(VerifyQuestion(question.plan, on=where, **same))
     request = structs.replace(plan.request, slice=asked_chips(plan.request.slice, "", question.profile))
     planned = parse_slice(request.slice).chip
+    # the plan's chip where it carries a kernel profile
     chip = chip if chip is not None and not planned.kernels else planned
     engine = question.engine.strip().lower() or "jax-program"
     notes = (*plan.notes, *profile_notes([planned]))
@@ -72,32 +77,46 @@ def _chip(on: Any) -> Chip | None:
     if isinstance(on, Chip):
         return on
     text = written(on)
-    return load_chip(text) if is_chip(text) else parse_slice(on).chip
+    if is_chip(text):
+        return load_chip(text)
+    return parse_slice(on).chip
 
 
-def the_chip(asked: ProfileAsked, recording: Recording) -> tuple[Chip | None, str]:
+def the_chip(understood: ProfileAsked, recording: Recording) -> tuple[Chip | None, str]:
     """The chip that rooflines are of, and what is not known about it; a profile of another chip than was said is
     refused."""
     devices = [device for device in recording.devices if device.kind != "cpu"] or list(recording.devices)
     device = devices[0] if devices else DeviceText("", "")
+    # times of the host are no times of a chip
     if NO_KERNELS in recording.notes:
         return None, ""
-    told = chip_named(device.name, device.memory_bytes)
-    if asked.chip is not None:
-        if told and asked.chip.kin != told and load_chip(told).title != asked.chip.title:
+    name_of_device = chip_named(device.name, device.memory_bytes)
+    if understood.chip is not None:
+        if (
+            name_of_device
+            and understood.chip.kin != name_of_device
+            and load_chip(name_of_device).title != understood.chip.title
+        ):
             raise InputError(
-                f"The profile was recorded on {shorten(device.name)} ({told}), and --on or the plan says "
-                f"{asked.chip.name}; leave out --on, or give --on {told}."
+                f"The profile was recorded on {shorten(device.name)} ({name_of_device}), and --on or the plan says "
+                f"{understood.chip.name}; leave out --on, or give --on {name_of_device}."
             )
-        if device.kind == "cpu" and asked.chip.kind in ("gpu", "tpu") and is_chip(asked.chip.name.split("+")[0]):
+        if (
+            device.kind == "cpu"
+            and understood.chip.kind in ("gpu", "tpu")
+            and is_chip(understood.chip.name.split("+")[0])
+        ):
             raise InputError(
                 f"The profile was recorded on a CPU ({shorten(device.name)}), and --on or the plan says "
-                f"{asked.chip.name}; leave out --on, or give a chip file of that CPU."
+                f"{understood.chip.name}; leave out --on, or give a chip file of that CPU."
             )
-        return asked.chip, ""
-    if told:
-        return load_chip(told), ""
-    name = f"the device {shorten(device.name)}" if device.name else "the device"
+        return understood.chip, ""
+    if name_of_device:
+        return load_chip(name_of_device), ""
+    if device.name:
+        name = f"the device {shorten(device.name)}"
+    else:
+        name = "the device"
     if device.kind == "cpu":
         return None, "A CPU has no roofline here: achieved fractions are left out."
     nearest = nearest_chip(device.name)

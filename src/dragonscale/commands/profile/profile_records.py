@@ -1,32 +1,34 @@
 """The record that `dscale profile` answers with: what the profile says, with the faces of an answer."""
 
-from typing import ClassVar
+from typing import Any, ClassVar, cast
 
-from dragonscale.commands.record import Record
+from msgspec import structs
+
+from dragonscale.commands.record import Beside, Record
 from dragonscale.evidence.profiles.analysis import Analysis
 from dragonscale.evidence.profiles.records import ProfileReading
 from dragonscale.physics.units import render
 
 
-# Record has no fields of its own, so nothing of a frozen record can change through it
-class ProfileReport(ProfileReading, Record, frozen=True):  # pyright: ignore[reportGeneralTypeIssues]
+# Answers carry attributes beside their fields (the question, notes), so they are not frozen as the reading is.
+class ProfileReport(ProfileReading, Record, frozen=False):  # pyright: ignore[reportGeneralTypeIssues]
     """Where the time of a step went. `analysis` has what stands behind it: the recording, each op's role, the steps."""
 
     ROWS: ClassVar[str] = "groups"
+    analysis = Beside[Analysis](cast(Any, None))
+    """The recording and the arrays that the numbers were made of."""
 
     @classmethod
     def of(cls, analysis: Analysis) -> "ProfileReport":
         """An analysis as an answer."""
-        made = cls(**{name: getattr(analysis.reading, name) for name in ProfileReading.__struct_fields__})
-        vars(made)["analysis"] = analysis
-        return made
-
-    @property
-    def analysis(self) -> Analysis:
-        """The recording and the arrays that the numbers were made of; not part of `--json`."""
-        return vars(self)["analysis"]
+        report = cls(**structs.asdict(analysis.reading))
+        report.analysis = analysis
+        return report
 
     def headline(self) -> str:
-        chip = f" on {self.chip or self.device}" if self.chip or self.device else ""
-        told = f", MFU {self.mfu:.0%}" if self.mfu is not None else ""
-        return f"a step of {render(self.step_s, 's')}{chip}{told}"
+        if self.chip or self.device:
+            chip = f" on {self.chip or self.device}"
+        else:
+            chip = ""
+        mfu = f", MFU {self.mfu:.0%}" if self.mfu is not None else ""
+        return f"a step of {render(self.step_s, 's')}{chip}{mfu}"

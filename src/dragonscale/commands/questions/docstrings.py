@@ -17,6 +17,7 @@ def docstrings(module: str) -> dict[str, str]:
     texts: dict[str, str] = {}
     for scope in (tree, *(node for node in tree.body if isinstance(node, ast.ClassDef))):
         prefix = f"{scope.name}." if isinstance(scope, ast.ClassDef) else ""
+        # a string right below an assignment is its docstring
         for statement, below in itertools.pairwise(scope.body):
             match statement, below:
                 case (
@@ -31,7 +32,7 @@ def constant_docstring(constant: object) -> str:
     """The docstring of a constant of a module of questions."""
     package = __name__.rpartition(".")[0]
     for module in [name for name in sys.modules if name.startswith(f"{package}.")]:
-        for name, value in vars(sys.modules[module]).items():
+        for name, value in sys.modules[module].__dict__.items():
             if value is constant and (text := docstrings(module).get(name)):
                 return text
     return ""

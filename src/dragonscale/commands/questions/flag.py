@@ -137,18 +137,23 @@ class Field(Generic[Given, Kept]):
     @property
     def called(self) -> str:
         """What a refusal calls it: the flag, or the word at its place."""
-        return self.value if self.place else self.flag
+        if self.place:
+            return self.value
+        return self.flag
 
     def but(self, **changed: Any) -> Self:
         """The same field with some words changed."""
         other = copy.copy(self)
-        vars(other).pop("about", None)
-        vars(other).update(changed, origin=self, owner=None)
+        other.__dict__.pop("about", None)  # what help said of the other field, where somebody has asked
+        other.origin, other.owner = self, None
+        for name, value in changed.items():
+            setattr(other, name, value)
         return other
 
     @classmethod
     def of(cls, field: "Field[Any, Any]", **changed: Any) -> Self:
         """The same field read as this kind, some words changed: a `Length` where another question keeps the text."""
+        # a copy: the other question keeps its own field
         other: Any = field.but(**changed)
         other.__class__ = cls
         return other
@@ -171,11 +176,14 @@ class Text(Field[str | float | None, str]):
     @property
     def base(self) -> str:
         """The unit of a number that is given without one."""
-        return "s" if self.value == "TIME" else ""
+        if self.value == "TIME":
+            return "s"
+        return ""
 
     def taken(self, value: Any) -> str:
         if isinstance(value, bool) or not isinstance(value, str | int | float | type(None)):
             raise self._refused(value, f"text or a number ({self.about})")
+        # 8192.0 is written as a person would type it
         if isinstance(value, float) and math.isfinite(value) and value == int(value):
             value = int(value)
         if isinstance(value, str | None):
@@ -197,7 +205,9 @@ class Amount(str):
         >>> Server().grace.read(), Server("").grace.read(math.inf), Server("2min").grace
         (30.0, inf, '2min')
         """
-        return absent if absent is not REQUIRED and not self.strip() else parse(self, self.unit, self.flag)
+        if absent is not REQUIRED and not self.strip():
+            return absent
+        return parse(self, self.unit, self.flag)
 
 
 class TokenCount(Amount):
@@ -257,7 +267,7 @@ class Several(Field[str | list[str] | tuple[str, ...] | None, str]):
     many = True
 
     def taken(self, value: Any) -> str:
-        if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
+        if isinstance(value, list | tuple) and all(isinstance(text, str) for text in value):
             return ",".join(value)
         if not isinstance(value, str | type(None)):
             raise self._refused(value, f"text, or a list of texts ({self.about})")
@@ -270,9 +280,11 @@ class Thing(Field[Any, Any]):
     many = True
 
     def taken(self, value: Any) -> Any:
-        if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
+        if isinstance(value, list | tuple) and all(isinstance(text, str) for text in value):
             return ",".join(value)
-        return "" if value is None else value
+        if value is None:
+            return ""
+        return value
 
 
 class Items(Field[Any, tuple[Any, ...]]):
@@ -281,7 +293,11 @@ class Items(Field[Any, tuple[Any, ...]]):
     gathers = True
 
     def taken(self, value: Any) -> tuple[Any, ...]:
-        return tuple(value) if isinstance(value, list | tuple) else () if value is None else (value,)
+        if isinstance(value, list | tuple):
+            return tuple(value)
+        if value is None:
+            return ()
+        return (value,)
 
 
 class Whole(Field[int | None, Any]):
@@ -294,19 +310,22 @@ class Whole(Field[int | None, Any]):
         if value is None and self.default is None:
             return None
         if isinstance(value, str):
+            # a range, which another flag takes
             bounds = re.fullmatch(r"(\d+)\.{2,3}(\d+)", value.strip())
             if bounds is not None and self.range_flag:
-                least, most = bounds.groups()
+                least, largest = bounds.groups()
                 raise self._refused(
                     value,
-                    f"one whole number; {self.range_flag} {least}..{most},target=24 scales between {least} and {most} "
-                    "replicas, with about 24 requests on each",
+                    f"one whole number; {self.range_flag} {least}..{largest},target=24 scales between {least} and "
+                    f"{largest} replicas, with about 24 requests on each",
                 )
             if value.strip().startswith("-"):
                 raise self._refused(value, f"a whole number of {max(self.limits[0], 0):g} or more")
+            # 1,024 is one number and 1,2 are two
             if "," in value and not is_grouped(value):
                 raise self._refused(value, "one whole number; a table of `dscale sweep` takes lists of them")
             return parse_count(value, self.called)
+        # True is an int to Python and no number to a user
         if isinstance(value, bool) or not isinstance(value, int | float) or value % 1 != 0:
             raise self._refused(value, "a whole number")
         return int(value)
@@ -319,7 +338,10 @@ class Real(Field[float | None, Any]):
         if value is None and self.default is None:
             return None
         try:
-            number = math.nan if value is None or isinstance(value, bool) else float(value)
+            if value is None or isinstance(value, bool):
+                number = math.nan
+            else:
+                number = float(value)
         except (TypeError, ValueError, OverflowError):
             number = math.nan
         if not -MOST <= number <= MOST:
@@ -354,6 +376,7 @@ class Question:
     def __init__(self, *given: Any, **named: Any) -> None:
         fields = {field.name: field for field in fields_of(type(self))}
         values = dict(zip(fields, given, strict=False)) | named
+        # a field that is given twice, or one that there is not
         if len(given) + len(named) > len(values) or not values.keys() <= fields.keys():
             raise TypeError(f"{type(self).__name__} takes {', '.join(fields)}, each once.")
         for name, field in fields.items():
@@ -365,13 +388,20 @@ class Question:
         raise FrozenInstanceError(f"cannot assign to field {name!r}")
 
     def __eq__(self, other: object) -> bool:
-        return vars(self) == vars(other) if type(self) is type(other) else NotImplemented
+        if not isinstance(other, Question) or type(self) is not type(other):
+            return NotImplemented
+        return values_of(self) == values_of(other)
 
     def __hash__(self) -> int:
-        return hash(tuple(vars(self).values()))
+        return hash(tuple(values_of(self).values()))
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in values_of(self).items())})"
+
+
+def values_of(question: Question) -> dict[str, Any]:
+    """The value of each field by its name, in the order of the fields."""
+    return {field.name: getattr(question, field.name) for field in fields_of(type(question))}
 
 
 @functools.cache
@@ -382,16 +412,18 @@ def fields_of(question: type) -> tuple[Field[Any, Any], ...]:
     >>> [field.name for field in fields_of(TrainQuestion)][:4]
     ['model', 'on', 'batch', 'seq']
     """
-    every = {name: value for kind in reversed(question.__mro__) for name, value in vars(kind).items()}
-    return tuple(value for value in every.values() if isinstance(value, Field))
+    fields: dict[str, Field[Any, Any]] = {}
+    for kind in reversed(question.__mro__):  # a field of a subclass takes the place of its parent's
+        fields |= {name: value for name, value in kind.__dict__.items() if isinstance(value, Field)}
+    return tuple(fields.values())
 
 
 def check_limits(question: Question) -> None:
     """Refuse a number that is beyond the limits of its field."""
     for field in fields_of(type(question)):
-        (least, most), value = field.limits, getattr(question, field.name)
-        if isinstance(value, int | float) and not least <= value <= most:
-            raise InputError(f"{field.called} is {shorten(value)}; it is from {least:g} to {most:,}.")
+        (least, largest), value = field.limits, getattr(question, field.name)
+        if isinstance(value, int | float) and not least <= value <= largest:
+            raise InputError(f"{field.called} is {shorten(value)}; it is from {least:g} to {largest:,}.")
 
 
 def written(thing: Any) -> str:
@@ -410,10 +442,12 @@ def written(thing: Any) -> str:
         return ",".join(f"{name}={value}" for name, value in thing.items() if value not in ("", None))
     if isinstance(thing, list | tuple):
         return ",".join(map(written, thing))
+    # an answer of train or serve
     if hasattr(thing, "best"):
         if thing.best is None:
             raise Infeasible("The answer that is given for a plan has none that fits; give a plan.")
         return written(thing.best)
+    # one of its plans or configurations
     if hasattr(thing, "plan"):
         return written(thing.plan)
     if hasattr(thing, "all_settings"):  # a plan: none of its settings is left to the stack of another question

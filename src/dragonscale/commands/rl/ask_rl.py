@@ -1,4 +1,4 @@
-"""The answer to `dscale rl`: the question read, every way judged, what bounds the best and what would be better."""
+"""The answer to `dscale rl`: the question read, then every way to run the step judged, the best first."""
 
 from dataclasses import dataclass, replace
 
@@ -6,12 +6,13 @@ from dragonscale.commands.asked_chips import asked_chips
 from dragonscale.commands.given import target_of
 from dragonscale.commands.questions.flag import check_limits, written
 from dragonscale.commands.questions.rl import RlQuestion
-from dragonscale.commands.record import Face, bind, shared
-from dragonscale.commands.rl.rl_export import checked_target, exported, plan_of, with_config
-from dragonscale.commands.rl.rl_records import RlChange, RlReport, plan_row, run_row
-from dragonscale.commands.rl.rl_sheet import rl_sheet
+from dragonscale.commands.record import Face, bind
+from dragonscale.commands.rl.rl_blocks import rl_blocks
+from dragonscale.commands.rl.rl_export import checked_target, exported, with_config
+from dragonscale.commands.rl.rl_records import RlReport, plan_row, run_row
 from dragonscale.commands.train.lengths import read_lengths
 from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.exports.rl.planned import plan_of
 from dragonscale.listener import Listener
 from dragonscale.models import load_model
 from dragonscale.models.assumed import with_assumed
@@ -23,42 +24,32 @@ from dragonscale.physics.hardware.prices import priced_targets
 from dragonscale.serving.engine.plan import ServingPlan
 from dragonscale.serving.space.legal import context_refusal, format_refusal
 from dragonscale.simulation.perfetto import save_trace
+from dragonscale.simulation.rl.advice import bottleneck, changes, distinct_steps
 from dragonscale.simulation.rl.frameworks import MODES, Framework, framework
 from dragonscale.simulation.rl.lengths import SPREAD, AnswerLengths, measured_lengths
 from dragonscale.simulation.rl.run import RunTerms, run_trace, simulate_run
+from dragonscale.simulation.rl.sizing import RlJob, larger_slice_that_fits, slices_from_least, smallest_fitting
 from dragonscale.simulation.rl.step import RlStep, judge_step
-from dragonscale.simulation.rl.ways import AHEAD, RATIOS, Choices, search_steps
+from dragonscale.simulation.rl.ways import AHEAD, RATIOS, Choices
 from dragonscale.simulation.rl.work import RlWork, work_of
-from dragonscale.training.advice.inverse import least_chips
-from dragonscale.training.advice.scaling import slice_sizes
-from dragonscale.training.cost.evaluation import make_job
 
-USUAL = ("nemo-rl", "verl")
-"""The frameworks that are weighed where none is named: the two with most published steps."""
-GAIN = 0.03
-"""What a change must gain to be told."""
-FEW = 0.1
-"""The part of answers that a lower cap may cut off: more of them would be another task."""
+# The frameworks that are compared by default: the two with most published steps.
+DEFAULT_FRAMEWORKS = ("nemo-rl", "verl")
 DTYPES = ("bf16", "fp8")
-MOST_CHIPS, SIZES_TRIED = 65_536, 5
-"""Slices that are looked for where a chip is named without a number: at most so large, and so many of them."""
-MOST = 65_536
-"""Answers of a step: several times the largest that are published."""
+# Answers of a step: several times the largest that are published.
+MAX_ANSWERS = 65_536
 
 
 @dataclass(frozen=True)
 class RlAsked:
-    """A question understood."""
+    """A question understood: the job, the run that is simulated (None without --steps), the best step once it is known,
+    and whether a chip was named without a number (`bare`)."""
 
     question: RlQuestion
-    work: RlWork
-    piece: Slice
-    frameworks: list[Framework]
-    choices: Choices
+    job: RlJob
     terms: RunTerms | None = None
     best: RlStep | None = None
     bare: bool = False
-    """Whether a chip was named without a number."""
 
 
 def read_question(question: RlQuestion, listener: Listener) -> RlAsked:
@@ -66,67 +57,77 @@ def read_question(question: RlQuestion, listener: Listener) -> RlAsked:
     smallest that could hold weights and optimizer."""
     check_effect(question.set, "training", "serving")
     check_limits(question)
-    for name, example in (("model", "llama3-8b"), ("on", "--on h100:64")):
-        if not written(getattr(question, name)).strip():
-            raise InputError(
-                f"Say which {'chips' if name == 'on' else name}, such as {example}; or give --plan CONFIG."
-            )
+    if not written(question.model).strip():
+        raise InputError("Say which model, such as llama3-8b; or give --plan CONFIG.")
+    if not written(question.on).strip():
+        raise InputError("Say which chips, such as --on h100:64; or give --plan CONFIG.")
     model = load_model(with_assumed(question.model, question.assume, question.family))
-    chip, piece = _target(question, question.on, listener)
-    bare = piece is None
-    piece = piece or _slices_from_least(model, chip)[0]
-    counts, prompt = (question.prompts, question.samples), question.prompt.tokens(listener)
-    work = work_of(model, question.algorithm, *counts, prompt, _lengths(question, listener), question.updates)
-    if work.answers > MOST:
-        raise InputError(f"A step has {work.answers:,} answers, --prompts times --samples; it has at most {MOST:,}.")
+    chip, where = _target(question, question.on, listener)
+    # a chip without a number
+    bare = where is None
+    where = where or slices_from_least(model, chip)[0]
+    work = _work(question, model, listener)
+    pool = None
+    if written(question.rollout_on).strip():
+        pool = _counted_slice(question, question.rollout_on, listener)
+    choices = replace(_choices(question), pool=pool)
+    frameworks = _frameworks(question, where, listener)
+    plan = ServingPlan(weights=choices.dtype, compute=choices.dtype)
+    generating = (choices.pool or where).chip
+    if all(format_refusal(row.engine, generating, model, plan) for row in frameworks):
+        instead = ""
+        if choices.dtype != DTYPES[0]:
+            instead = f"; take --rollout-dtype {DTYPES[0]}"
+        engine = frameworks[0].engine
+        raise InputError(f"{engine} does not generate in {choices.dtype} on {generating.title}{instead}.")
+    if why := context_refusal(model, work.prompt, work.lengths.cap):
+        raise InputError(f"{why}.")
+    return RlAsked(question, RlJob(work, where, frameworks, choices), _terms(question), bare=bare)
+
+
+def _work(question: RlQuestion, model: Transformer, listener: Listener) -> RlWork:
+    """The work of a step: prompts, answers and their lengths, updates, and what scores the answers."""
+    prompt = question.prompt.tokens(listener)
+    lengths = _lengths(question, listener)
+    work = work_of(
+        model, question.algorithm, question.prompts, question.samples, prompt, lengths=lengths, updates=question.updates
+    )
+    if work.answers > MAX_ANSWERS:
+        raise InputError(
+            f"A step has {work.answers:,} answers, --prompts times --samples; it has at most {MAX_ANSWERS:,}."
+        )
     if work.answers < question.updates:
         raise InputError(f"--updates is {question.updates:,}, more than the {work.answers:,} answers of a step.")
-    reference = work.reference if question.reference is None else question.reference
-    reward = _passes(model, question.reward) if written(question.reward).strip() else 0.0
-    work = replace(work, reference=reference, reward_s=question.reward_s.read(0.0), reward_passes=reward)
-    work = replace(work, turns=question.turns, tool_s=question.tool_s.read(0.0), oversample=question.oversample)
-    other = written(question.rollout_on).strip()
-    choices = replace(
-        _choices(question), pool=_counted_slice(question, question.rollout_on, listener) if other else None
+    return replace(
+        work,
+        reference=work.reference if question.reference is None else question.reference,
+        reward_s=question.reward_s.read(0.0),
+        reward_passes=_passes(model, question.reward) if written(question.reward).strip() else 0.0,
+        turns=question.turns,
+        tool_s=question.tool_s.read(0.0),
+        oversample=question.oversample,
     )
-    frameworks = _frameworks(question, piece, listener)
-    plan = ServingPlan(weights=choices.dtype, compute=choices.dtype)
-    generating = (choices.pool or piece).chip
-    if all(format_refusal(row.engine, generating, model, plan) for row in frameworks):
-        near = "" if choices.dtype == DTYPES[0] else f"; take --rollout-dtype {DTYPES[0]}"
-        raise InputError(f"{frameworks[0].engine} does not generate in {choices.dtype} on {generating.title}{near}.")
-    if why := context_refusal(model, prompt, work.lengths.cap):
-        raise InputError(f"{why}.")
-    return RlAsked(question, work, piece, frameworks, choices, _terms(question), bare=bare)
 
 
 def _target(question: RlQuestion, chips: object, listener: Listener) -> tuple[Chip, Slice | None]:
-    """The chip of a flag, and the slice of it where one is named."""
+    """The chip of a flag at its price, and the slice of it where one is named."""
     target = target_of(asked_chips(chips, question.set), listener)  # pyright: ignore[reportArgumentType]
-    (found,), strange = priced_targets(question.price, [target], question.pricing, question.owned)
+    (priced,), strange = priced_targets(question.price, [target], question.pricing, question.owned)
     for note in strange:
         listener.note(note)
-    return found
+    return priced
 
 
 def _counted_slice(question: RlQuestion, chips: object, listener: Listener) -> Slice:
-    chip, piece = _target(question, chips, listener)
-    if piece is None:
-        named = written(chips)
-        raise InputError(f"--rollout-on is {shorten(named)}; write how many chips, such as {chip.name}:8.")
-    return piece
-
-
-def _slices_from_least(model: Transformer, chip: Chip) -> list[Slice]:
-    """Slices of a chip, from the smallest whose memory could hold weights and optimizer on."""
-    sizes = slice_sizes(chip, MOST_CHIPS)
-    job = make_job(model, sizes[-1], 1, model.context or 1)
-    least = least_chips(job, chip, deadline=None, tokens=None)
-    return [piece for piece in sizes if piece.chips >= least][:SIZES_TRIED] or sizes[-1:]
+    """The slice of --rollout-on, which must say how many chips it has."""
+    chip, where = _target(question, chips, listener)
+    if where is None:
+        raise InputError(f"--rollout-on is {shorten(written(chips))}; write how many chips, such as {chip.name}:8.")
+    return where
 
 
 def _terms(question: RlQuestion) -> RunTerms | None:
-    """What is simulated; None without --steps."""
+    """The run that is simulated; None without --steps."""
     if question.steps is None:
         return None
     if question.oversample > 1:
@@ -143,35 +144,42 @@ def _terms(question: RlQuestion) -> RunTerms | None:
 
 
 def _lengths(question: RlQuestion, listener: Listener) -> AnswerLengths:
+    """How long answers are: measured, or a mean and a spread below the cap."""
     cap = question.output.tokens(listener)
     if question.lengths.strip():
         if question.mean_output.strip() or question.spread is not None:
             raise InputError("--lengths has the lengths of answers; leave out --mean-output and --spread.")
-        return measured_lengths([float(one) for one in read_lengths(question.lengths)], cap)
+        return measured_lengths([float(length) for length in read_lengths(question.lengths)], cap)
     spread = SPREAD if question.spread is None else question.spread
     if question.mean_output.strip():
         return AnswerLengths(question.mean_output.tokens(listener), cap, spread)
     mean = max(cap // 2, 1)
-    listener.note(f"Answers of {mean:,} tokens on average are taken, half of --output; --mean-output says otherwise.")
+    listener.note(
+        f"Answers are taken to have {mean:,} tokens on average, half of --output; --mean-output says otherwise."
+    )
     return AnswerLengths(mean, cap, spread)
 
 
 def _passes(model: Transformer, reward: object) -> float:
-    """A forward pass of the reward model over one of the policy."""
-    work, other = Workload(1, 1024, 1024), load_model(reward)  # pyright: ignore[reportArgumentType]
-    own, theirs = (float(sum(forward_flops(one.program(), work).values())) for one in (model, other))
-    return theirs / own
+    """The FLOPs of a forward pass of the reward model over those of the policy's."""
+    work = Workload(1, 1024, 1024)  # one sequence, of any length: the ratio hardly depends on it
+    reward_model = load_model(reward)  # pyright: ignore[reportArgumentType]
+    policy, scorer = (sum(forward_flops(each.program(), work).values()) for each in (model, reward_model))
+    return float(scorer) / float(policy)
 
 
-def _frameworks(question: RlQuestion, piece: Slice, listener: Listener) -> list[Framework]:
+def _frameworks(question: RlQuestion, where: Slice, listener: Listener) -> list[Framework]:
+    """The frameworks that may run the step: the named one, or by default those that are best known on the chips."""
     name = question.stack.strip().lower()
-    name = checked_target(question) or name if name == "auto" else name
+    target = checked_target(question)
+    if name == "auto":
+        name = target or name
     if name != "auto":
         return [framework(name)]
-    if isinstance(piece.chip.network, Torus):
-        listener.note("The frameworks that are known run on GPUs; --stack generic is taken.")
+    if isinstance(where.chip.network, Torus):
+        listener.note("The known frameworks run on GPUs; --stack generic is taken.")
         return [framework("generic")]
-    return [framework(one) for one in USUAL]
+    return [framework(default) for default in DEFAULT_FRAMEWORKS]
 
 
 def _choices(question: RlQuestion) -> Choices:
@@ -188,122 +196,69 @@ def _choices(question: RlQuestion) -> Choices:
 def ask(question: RlQuestion, listener: Listener) -> RlReport:
     """Ways to run a step, the best first."""
     question, file = with_config(question, listener)
-    asked = read_question(question, listener)
-    work = asked.work
-    refused = [one.name for one in asked.frameworks if not {*one.modes} & {*(asked.choices.modes or one.modes)}]
-    if len(refused) == len(asked.frameworks):
-        able = ", ".join(asked.frameworks[0].modes)
-        raise InputError(f"--stack {refused[0]} does not run --mode {question.mode}; it runs {able}.")
+    understood = read_question(question, listener)
+    job = understood.job
+    _check_modes(question, job)
     if file is not None:
-        found = [judge_step(work, plan_of(file, work))]
-    elif asked.bare:
-        piece, found = _smallest_fitting(asked)
-        asked = replace(asked, piece=piece)
-        if found and found[0].fits:
-            listener.note(_smallest_note(piece, found[0]))
+        steps = [judge_step(job.work, plan_of(file, job.work))]
+    elif understood.bare:
+        job, steps = smallest_fitting(job)
+        if steps and steps[0].fits:
+            listener.note(_smallest_note(job.slice, steps[0]))
     else:
-        found = search_steps(work, asked.piece, asked.frameworks, asked.choices)
-    shown = _shown(found, question.top)
-    fitting = bool(shown) and shown[0].fits
-    what = {"model": work.model.name, "slice": str(asked.piece), "output": work.lengths.cap}
-    what |= {"mean_output": work.lengths.mean, "searched": len(found), "plans": [plan_row(step) for step in shown]}
-    why = {"bound_by": _bound(shown[0]), "changes": _changes(found, shown[0])} if fitting else {}
-    if fitting and (question.to.strip() or question.out.strip()):
-        what["files"] = exported(question, shown[0], written(question.model), str(asked.piece))
-    if not fitting and file is None and not asked.bare:
-        what["fits_on"] = _larger_that_fits(asked)
-    run = run_row(shown[0], asked.terms) if fitting and asked.terms else None
-    report = RlReport(**shared(RlReport, work, **what, **why, run=run))
-    return report.came_from(replace(asked, best=shown[0] if fitting else None), listener.notes)
+        steps = job.search()
+    shown = distinct_steps(steps, question.top)
+    work = job.work
+    report = RlReport(
+        model=work.model.name,
+        slice=str(job.slice),
+        algorithm=work.algorithm,
+        prompts=work.prompts,
+        samples=work.samples,
+        prompt=work.prompt,
+        output=work.lengths.cap,
+        mean_output=work.lengths.mean,
+        updates=work.updates,
+        searched=len(steps),
+        plans=[plan_row(step) for step in shown],
+    )
+    best = None
+    if shown and shown[0].fits:
+        best = shown[0]
+    if best is not None:
+        report.bound_by, report.changes = bottleneck(best), changes(steps, best)
+        if question.to.strip() or question.out.strip():
+            report.files = exported(question, best, written(question.model), str(job.slice))
+        if understood.terms is not None:
+            report.run = run_row(best, understood.terms)
+    elif file is None and not understood.bare:
+        larger = larger_slice_that_fits(job)
+        report.fits_on = "" if larger is None else str(larger)
+    return report.came_from(replace(understood, job=job, best=best), listener.notes)
 
 
-def _smallest_fitting(asked: RlAsked) -> tuple[Slice, list[RlStep]]:
-    """The smallest slice that has a way with room in memory, else the smallest that has a tight one, else the largest
-    that was tried; with its ways."""
-    piece, found = asked.piece, list[RlStep]()
-    tight: tuple[Slice, list[RlStep]] | None = None
-    for piece in _slices_from_least(asked.work.model, asked.piece.chip):
-        found = search_steps(asked.work, piece, asked.frameworks, asked.choices)
-        if not found or not found[0].fits:
-            continue
-        if not found[0].tight:
-            return piece, found
-        tight = tight or (piece, found)
-    return tight or (piece, found)
+def _check_modes(question: RlQuestion, job: RlJob) -> None:
+    """Refuse a mode that none of the frameworks runs."""
+    if not job.choices.modes:
+        return
+    if not any({*row.modes} & {*job.choices.modes} for row in job.frameworks):
+        row = job.frameworks[0]
+        raise InputError(f"--stack {row.name} does not run --mode {question.mode}; it runs {', '.join(row.modes)}.")
 
 
-def _smallest_note(piece: Slice, best: RlStep) -> str:
-    """Of chips without a number, why so many are taken."""
-    room = ", tightly" if best.tight else " with room to spare"
-    return f"{piece} is the smallest slice of {piece.chip.title} that was tried and holds the step{room}."
-
-
-def _larger_that_fits(asked: RlAsked) -> str:
-    """The smallest of a few larger slices that holds the step; empty where none does."""
-    for piece in slice_sizes(asked.piece.chip, MOST_CHIPS, asked.piece.chips + 1)[:SIZES_TRIED]:
-        found = search_steps(asked.work, piece, asked.frameworks, asked.choices)
-        if found and found[0].fits:
-            return str(piece)
-    return ""
+def _smallest_note(where: Slice, best: RlStep) -> str:
+    """Why a chip without a number became this slice."""
+    headroom = "tightly" if best.tight else "with headroom"
+    return f"{where} is the smallest slice of {where.chip.title} that was tried and holds the step, {headroom}."
 
 
 def save_timeline(report: RlReport, path: str) -> str:
-    """Write the simulated run, of 100 steps where --steps does not say, as a timeline."""
-    asked: RlAsked = report.asked
-    if asked.best is None:
+    """Write the simulated run, of 100 steps without --steps, as a timeline."""
+    understood: RlAsked = report.asked
+    if understood.best is None:
         raise InputError("There is no timeline of a run that does not fit.")
-    save_trace(run_trace(simulate_run(asked.best, asked.terms or RunTerms())), path)
+    save_trace(run_trace(simulate_run(understood.best, understood.terms or RunTerms())), path)
     return "; open it at https://ui.perfetto.dev"
 
 
-def _shown(found: list[RlStep], most: int) -> list[RlStep]:
-    """The best of each mode and pool, no two alike to a reader; of every mode one."""
-    kept: dict[tuple[object, ...], RlStep] = {}
-    for step in found:
-        kept.setdefault((step.plan.mode, step.plan.framework.name, str(step.plan.pool)), step)
-    rows = list(kept.values())
-    modes = {step.plan.mode: place for place, step in reversed(list(enumerate(rows)))}
-    return [step for place, step in enumerate(rows) if place < most or place in modes.values()]
-
-
-def _bound(step: RlStep) -> str:
-    """The phase that most of the step waits for; of generation, its tail where that is most of it."""
-    longest = max(step.phases, key=lambda phase: phase.exposed_s)
-    tail = longest.name == "generation" and step.generation.tail_s > longest.seconds / 2
-    return "the longest answers of generation" if tail else longest.name
-
-
-def _changes(found: list[RlStep], best: RlStep) -> list[RlChange]:
-    """What other modes and a lower cap would give beside the best way."""
-    told: list[RlChange] = []
-    lengths = best.work.lengths
-    drawn, cap = [float(one) for one in lengths.draw(512)], lengths.cap // 2
-    share = sum(one > cap for one in drawn) / len(drawn)
-    if share <= FEW:
-        other = judge_step(replace(best.work, lengths=measured_lengths(drawn, cap)), best.plan)
-        capped = {"output": str(cap)}
-        told.append(RlChange(f"cap answers at {cap:,} tokens ({share:.0%} are longer)", *_gain(best, other), capped))
-    for mode in MODES:
-        other = next((one for one in found if one.plan.mode == mode and one.fits), None)
-        if other is not None and mode != best.plan.mode:
-            tight = ", tight in memory" if other.tight else ""
-            text = f"{mode} instead (staleness {other.plan.staleness:g}{tight})"
-            told.append(RlChange(text, *_gain(best, other), {"mode": mode}))
-    plan = best.plan
-    narrow = replace(plan.rollout, weights="fp8", compute="fp8")
-    if plan.rollout.weights == "bf16" and not format_refusal(
-        plan.framework.engine, plan.pool.chip, best.work.model, narrow
-    ):
-        other = judge_step(best.work, replace(plan, rollout=narrow))
-        text = "rollouts in fp8 (with truncated importance sampling)"
-        told.append(RlChange(text, *_gain(best, other), {"rollout_dtype": "fp8"}))
-    return [one for one in told if abs(one.gain) >= GAIN]
-
-
-def _gain(best: RlStep, other: RlStep) -> tuple[float, float]:
-    """The other step, and the answers per second and chip that it gains."""
-    speed = best.weighed_s * best.plan.chips / (other.weighed_s * other.plan.chips)
-    return other.seconds, speed - 1
-
-
-bind(RlReport, Face(rl_sheet, timeline=save_timeline))
+bind(RlReport, Face(rl_blocks, timeline=save_timeline))

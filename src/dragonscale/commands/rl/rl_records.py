@@ -1,11 +1,12 @@
 """The answer to `dscale rl`: ways to run a step, the best first."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 
-from dragonscale.commands.record import Record, shared
+from dragonscale.commands.record import Record
 from dragonscale.physics.units import render
+from dragonscale.simulation.rl.advice import RlChange
 from dragonscale.simulation.rl.run import RunTerms, simulate_run
 from dragonscale.simulation.rl.step import RlStep
 from dragonscale.training.plan.plan import short_plan
@@ -63,17 +64,7 @@ class RlPlanRow(msgspec.Struct):
 
     def phase(self, name: str) -> float:
         """Seconds of a phase."""
-        return sum(one.seconds for one in self.phases if one.name == name)
-
-
-class RlChange(msgspec.Struct):
-    """What else could be done, and the step it would give; `gain` is in tokens trained per second and chip."""
-
-    what: str
-    step_s: float
-    gain: float
-    flags: dict[str, str] = {}
-    """The flags that do it."""
+        return sum(phase.seconds for phase in self.phases if phase.name == name)
 
 
 class RlRunRow(msgspec.Struct):
@@ -127,11 +118,15 @@ class RlReport(Record):
     @property
     def best(self) -> RlPlanRow | None:
         """The recommended way; None where nothing fits."""
-        return self.plans[0] if self.plans and self.plans[0].feasible else None
+        if self.plans and self.plans[0].feasible:
+            return self.plans[0]
+        return None
 
     @property
     def exit_code(self) -> int:
-        return 0 if self.best else 3
+        if self.best:
+            return 0
+        return 3
 
     def headline(self) -> str:
         if self.best is None:
@@ -139,43 +134,64 @@ class RlReport(Record):
         return f"{self.model} on {self.slice}: {self.best.mode}, {render(self.best.likely_s, 's')} a step"
 
 
-def _price(step: RlStep) -> float | None:
-    """Dollars of a step; None where the price of some of its chips is not known."""
-    slices = (step.plan.job.slice,) if step.plan.mode == "colocated" else (step.plan.job.slice, step.plan.pool)
-    if any(one.chip.price is None for one in slices):
-        return None
-    return sum(float(one.chip.price or 0.0) * one.chips for one in slices) * step.seconds / 3600
-
-
 def run_row(step: RlStep, terms: RunTerms) -> RlRunRow:
     """A simulated run as a record."""
     run = simulate_run(step, terms)
-    took, ages = sorted(run.step_s), run.staleness
-    found = {"hours": sum(took) / 3600, "step_s": sum(took) / len(took), "p90_step_s": took[int(0.9 * (len(took) - 1))]}
-    found |= {"planned_s": step.seconds, "staleness_mean": sum(ages) / len(ages), "staleness_max": max(ages)}
-    found |= {"queue_mean": sum(run.queued) / len(run.queued), "queue_max": max(run.queued)}
-    return RlRunRow(**shared(RlRunRow, terms, run, **found))
+    # seconds of each step, the shortest first
+    steps_s, ages = sorted(run.step_s), run.staleness
+    return RlRunRow(
+        steps=terms.steps,
+        seed=terms.seed,
+        step_s=sum(steps_s) / len(steps_s),
+        engine_busy=run.engine_busy,
+        trainer_busy=run.trainer_busy,
+        trained=run.trained,
+        begun=run.begun,
+        again=run.again,
+        failures=run.failures,
+        hours=sum(steps_s) / 3600,
+        p90_step_s=steps_s[int(0.9 * (len(steps_s) - 1))],
+        planned_s=step.seconds,
+        staleness_mean=sum(ages) / len(ages),
+        staleness_max=max(ages),
+        queue_mean=sum(run.queued) / len(run.queued),
+        queue_max=max(run.queued),
+    )
 
 
 def plan_row(step: RlStep) -> RlPlanRow:
-    """A way that was judged, as a record."""
-    plan, (low, high), chip = step.plan, step.band, step.plan.job.slice.chip
-    paid: Any = _price(step)
-    words = {"stack": plan.framework.name, "engine": plan.engine, "train_stack": plan.job.stack.name}
-    words |= {"train": short_plan(plan.train), "rollout": str(plan.rollout)}
-    words |= {"transfer": plan.framework.method(plan.mode)}
-    times = {
-        "step_s": step.seconds,
-        "step_low_s": low,
-        "step_high_s": high,
-        "likely_s": step.weighed_s,
-        "tokens_per_s_per_chip": step.rate,
-    }
-    sizes = {"train_chips": plan.job.slice.chips, "rollout_chips": plan.pool.chips, "feasible": step.fits}
-    words |= {"rollout_chip": str(plan.pool).partition(":")[0]}
-    held = {"train_hbm_bytes": step.train_bytes, "rollout_hbm_bytes": step.generation.hbm_bytes}
-    held |= {"offloaded_bytes": step.moved_bytes, "hbm_limit_bytes": chip.visible}
-    held |= {"rollout_limit_bytes": plan.pool.chip.visible}
-    phases = [PhaseRow(one.name, one.seconds, one.exposed_s) for one in step.phases]
-    given = {**words, **times, **sizes, **held, "phases": phases, "cost_usd_per_step": paid}
-    return RlPlanRow(**shared(RlPlanRow, step, plan, step.generation, **given))
+    """A judged way as a record."""
+    plan, generation = step.plan, step.generation
+    trainer = plan.job.slice
+    low, high = step.band
+    return RlPlanRow(
+        mode=plan.mode,
+        stack=plan.framework.name,
+        train_stack=plan.job.stack.name,
+        engine=plan.engine,
+        train=short_plan(plan.train),
+        rollout=str(plan.rollout),
+        train_chips=trainer.chips,
+        rollout_chips=plan.pool.chips,
+        rollout_chip=str(plan.pool).partition(":")[0],
+        replicas=plan.replicas,
+        step_s=step.seconds,
+        step_low_s=low,
+        step_high_s=high,
+        likely_s=step.weighed_s,
+        phases=[PhaseRow(phase.name, phase.seconds, phase.exposed_s) for phase in step.phases],
+        tokens_per_s_per_chip=step.rate,
+        staleness=plan.staleness,
+        transfer=plan.framework.method(plan.mode),
+        tail_s=generation.tail_s,
+        mean_batch=generation.mean_batch,
+        feasible=step.fits,
+        hbm_bytes=step.hbm_bytes,
+        train_hbm_bytes=step.train_bytes,
+        rollout_hbm_bytes=generation.hbm_bytes,
+        offloaded_bytes=step.moved_bytes,
+        hbm_limit_bytes=trainer.chip.visible,
+        rollout_limit_bytes=plan.pool.chip.visible,
+        tight=step.tight,
+        cost_usd_per_step=step.cost_usd,
+    )

@@ -26,11 +26,11 @@ from dragonscale.commands.run.serve_planned import (
     planned_serving,
     uneven_heads,
 )
-from dragonscale.commands.run.serve_traffic import TrafficRecord
 from dragonscale.errors import InputError
 from dragonscale.listener import Listener
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.physics.units import render
+from dragonscale.runtime.server.traffic_record import TrafficRecord
 from dragonscale.runtime.server.wire import WorkerReady
 from dragonscale.stderr_relay import StderrRelay
 
@@ -69,7 +69,9 @@ class ServeRun(Record):
     planned: Any
 
     def headline(self) -> str:
-        rate = "" if self.tokens_per_s is None else f", {self.tokens_per_s:,.0f} output tokens/s"
+        rate = ""
+        if self.tokens_per_s is not None:
+            rate = f", {self.tokens_per_s:,.0f} output tokens/s"
         return f"{self.model}: {self.requests:,} requests{rate}"
 
 
@@ -85,20 +87,22 @@ def served_times(values: Collection[float]) -> ServedTimes | None:
     return ServedTimes(*(ranked[min(int(part * len(ranked)), len(ranked) - 1)] for part in (0.5, 0.95)))
 
 
-def beside(name: str, found: ServedTimes | None, planned: float | None) -> str:
+def beside(name: str, times: ServedTimes | None, planned: float | None) -> str:
     """A latency in a line: `TTFT 41 ms (p95 60 ms, planned 39 ms)`."""
-    if found is None:
+    if times is None:
         return f"{name} -"
-    told = "" if planned is None else f", planned {render(planned, 's')}"
-    return f"{name} {render(found.p50, 's')} (p95 {render(found.p95, 's')}{told})"
+    expected = ""
+    if planned is not None:
+        expected = f", planned {render(planned, 's')}"
+    return f"{name} {render(times.p50, 's')} (p95 {render(times.p95, 's')}{expected})"
 
 
 NEEDED = ("jax", "starlette", "uvicorn", "tokenizers", "jinja2", "llguidance", "prometheus_client")
+# Names of this machine: a server that listens to it alone answers to no other, so that no web page can call it under
+# its own.
 LOCAL = ("127.0.0.1", "localhost", "::1", "[::1]")
-"""Names of this machine: a server that listens to it alone answers to no other, so that no web page can call it under
-its own."""
+# Parts of the bar that a worker's start is.
 PORTIONS = 1000
-"""Parts of the bar that a worker's start is."""
 
 
 def ask_serve(question: RunServeQuestion, listener: Listener) -> ServeRun:
@@ -131,40 +135,55 @@ async def _serve(order: ServeOrder, listener: Listener) -> ServeRun:
     from dragonscale.runtime.server.routes import HttpSettings
     from dragonscale.runtime.server.text import load_text, plain_text
 
-    asked, vocabulary = order.question, order.model.program().sections[0].dims["v"]
-    text = load_text(order.folder) if order.folder else plain_text(vocabulary)
+    question, vocabulary = order.question, order.model.program().sections[0].dims["v"]
+    if order.folder:
+        text = load_text(order.folder)
+    else:
+        text = plain_text(vocabulary)
     facts = {"model": order.saved.model, "engine": ENGINE, "plan": str(order.plan), "slice": order.slice}
     facts |= {"max_seqs": order.first.sequences, "token_budget": order.first.tokens}
     facts |= {"replicas": order.replicas}
-    shared = {"block_tokens": order.first.page} if order.first.prefix_cache else {}  # what a replay may share
-    record = TrafficRecord(asked.record, **facts, **shared)
-    listening = _listening(asked.host, asked.port)
-    begun, every, bar = time.monotonic(), asked.log_every.read(), StartBar(len(order.workers), listener)
+    # what a replay may share
+    shared = {}
+    if order.first.prefix_cache:
+        shared = {"block_tokens": order.first.page}
+    record = TrafficRecord(question.record, **facts, **shared)
+    # before any model is loaded
+    listening = _listening(question.host, question.port)
+    begun, log_every_s, bar = time.monotonic(), question.log_every.read(), StartBar(len(order.workers), listener)
     front = ServingFront(
-        order.workers, order.environments, router=asked.router, queue=asked.queue_limit, record=record, say=bar.heard
+        order.workers,
+        order.environments,
+        router=question.router,
+        queue=question.queue_limit,
+        record=record,
+        say=bar.heard,
     )
-    own = {
+    settings = {
         "root": order.folder or order.saved.model,
         "adapters": tuple(order.first.adapters),
         "api_key": order.api_key,
-        "grace_s": asked.grace.read(),
-        "hosts": LOCAL if asked.host in LOCAL else (),
+        "grace_s": question.grace.read(),
+        "hosts": LOCAL if question.host in LOCAL else (),
     }
-    app = build_app(front, text, HttpSettings(order.name, order.first.length, vocabulary, **own))
-    host = f"[{asked.host}]" if ":" in asked.host else asked.host
+    app = build_app(front, text, HttpSettings(order.name, order.first.length, vocabulary, **settings))
+    # an IPv6 address stands in brackets in a URL
+    host = f"[{question.host}]" if ":" in question.host else question.host
     url = f"http://{host}:{listening.getsockname()[1]}"
     listener.log(f"Listening on {url}; {url}/ready says how far the start is.")
     try:
         serving = asyncio.create_task(serve_http(app, listening))
         await _begun(front, app, serving)
-        ready = next(one.facts for one in front.workers if one.runs.role != "prefill")
+        ready = next(worker.facts for worker in front.workers if worker.runs.role != "prefill")
         assert ready is not None
         # the devices that served, which need not be the plan's, and what one replica had room for
         record.facts |= {"device": ready.device_kind, "devices": ready.devices, "length": order.first.length}
         record.facts |= {"pages": ready.pages, "kv_tokens": ready.kv_tokens}
         started = ServedSoFar(order, front, ready, planned_serving(order, ready.device_kind), time.monotonic() - begun)
-        listener.log(text_of(start_sheet(started), width_of(sys.stderr), wants_colour("auto", sys.stderr)))
-        watch = asyncio.create_task(started.tell(listener, every)) if every else None
+        listener.log(text_of(start_blocks(started), width_of(sys.stderr), wants_colour("auto", sys.stderr)))
+        watch = None
+        if log_every_s:
+            watch = asyncio.create_task(started.tell(listener, log_every_s))
         listener.log(_welcome(url, order))
         await serving
         if watch is not None:
@@ -180,6 +199,7 @@ async def _begun(front: Any, app: Any, serving: asyncio.Task[None]) -> None:
     """Wait until the workers take requests, while the server says that they do not yet; a signal ends it."""
     start = asyncio.create_task(front.start())
     await asyncio.wait((start, serving), return_when=asyncio.FIRST_COMPLETED)
+    # the server ends by itself only at a signal
     if serving.done():
         start.cancel()
         raise KeyboardInterrupt
@@ -218,17 +238,18 @@ class ServedSoFar:
     def plan_anew(self) -> PlannedServing | None:
         """The plan of the requests that came, once there are some: their lengths, and how many were under way."""
         came = self.front.record.typical(self.order.replicas)
-        self.planned = planned_serving(self.order, self.facts.device_kind, came) if came else self.planned
+        if came:
+            self.planned = planned_serving(self.order, self.facts.device_kind, came)
         return self.planned
 
-    async def tell(self, listener: Listener, every: float) -> None:
+    async def tell(self, listener: Listener, interval_s: float) -> None:
         """A line every so many seconds, where there was something to do."""
         record, before = self.front.record, 0
         while True:
-            await asyncio.sleep(every)
+            await asyncio.sleep(interval_s)
             if record.tokens == before and not self.front.flights:
                 continue
-            rate, before = (record.tokens - before) / every, record.tokens
+            rate, before = (record.tokens - before) / interval_s, record.tokens
             planned = await asyncio.to_thread(self.plan_anew)
             ttft = beside("TTFT", served_times(record.ttft), planned and planned.ttft_s)
             tpot = beside("TPOT", served_times(record.tpot), planned and planned.tpot_s)
@@ -237,8 +258,9 @@ class ServedSoFar:
 
     def result(self) -> ServeRun:
         order, record, workers = self.order, self.front.record, self.front.workers
+        # from the first request to the last token
         span = record.until - record.began
-        own = shared(
+        fields = shared(
             ServeRun,
             record,
             self.facts,
@@ -246,17 +268,17 @@ class ServedSoFar:
             plan=str(order.plan),
             replicas=order.replicas,
             prefill_replicas=len(order.workers) - order.replicas,
-            devices=sum(one.facts.devices for one in workers if one.facts),
+            devices=sum(worker.facts.devices for worker in workers if worker.facts),
             planned_page_bytes=self.page_bytes,
             start_s=round(self.start_s, 2),
-            restarts=sum(one.restarts for one in workers),
+            restarts=sum(worker.restarts for worker in workers),
             output_tokens=record.tokens,
             tokens_per_s=record.tokens / span if span > 0 else None,
             ttft_s=served_times(record.ttft),
             tpot_s=served_times(record.tpot),
             planned=self.plan_anew(),
         )
-        return ServeRun(**own)
+        return ServeRun(**fields)
 
 
 def _listening(host: str, port: int) -> socket.socket:
@@ -265,15 +287,20 @@ def _listening(host: str, port: int) -> socket.socket:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family, backlog=2048)
     except (OSError, OverflowError) as error:
-        taken = isinstance(error, OSError) and error.errno in (errno.EADDRINUSE, errno.EACCES)
-        other = "another --port, or 0" if taken else "an address of this machine as --host"
+        in_use = isinstance(error, OSError) and error.errno in (errno.EADDRINUSE, errno.EACCES)
+        if in_use:
+            other = "another --port, or 0"
+        else:
+            other = "an address of this machine as --host"
         raise InputError(
             f"{host}:{port} cannot be listened on ({getattr(error, 'strerror', None) or error}); give {other}."
         ) from None
 
 
 def _welcome(url: str, order: ServeOrder) -> str:
-    key = " -H 'authorization: Bearer KEY'" if order.api_key else ""
+    key = ""
+    if order.api_key:
+        key = " -H 'authorization: Bearer KEY'"
     body = f'{{"model": "{order.name}", "prompt": "Once upon a time", "max_tokens": 32}}'
     return (
         f"Serving {order.name} at {url}/v1 (Ctrl-C ends it). Try:\n"
@@ -281,7 +308,7 @@ def _welcome(url: str, order: ServeOrder) -> str:
     )
 
 
-def start_sheet(started: ServedSoFar) -> Sheet:
+def start_blocks(started: ServedSoFar) -> Sheet:
     """What is ready to be asked."""
     order, facts, planned, first = started.order, started.facts, started.planned, started.order.first
     page = f"{amount(facts.page_bytes, 'bytes')} of {facts.page} tokens"
@@ -308,13 +335,15 @@ def start_sheet(started: ServedSoFar) -> Sheet:
     return Sheet((Title(head, aside), table(columns, rows), *remarks))
 
 
-def run_sheet(result: ServeRun, _detail: bool) -> Sheet:
+def run_blocks(result: ServeRun, _detail: bool) -> Sheet:
     """The run and the plan side by side."""
     planned = result.planned
 
     def times(name: str) -> str | None:
-        found = getattr(result, name)
-        return None if found is None else f"{amount(found.p50, 's')} (p95 {amount(found.p95, 's')})"
+        latency = getattr(result, name)
+        if latency is None:
+            return None
+        return f"{amount(latency.p50, 's')} (p95 {amount(latency.p95, 's')})"
 
     rates = [rate and f"{rate:,.0f}" for rate in (result.tokens_per_s, planned and planned.tokens_per_s)]
     rows = [
@@ -325,18 +354,18 @@ def run_sheet(result: ServeRun, _detail: bool) -> Sheet:
         ("output tokens/s", *rates),
         ("KV page on a chip", amount(result.page_bytes, "bytes"), amount(result.planned_page_bytes, "bytes")),
     ]
-    said = []
+    remarks = []
     if planned is not None:
-        said.append(
+        remarks.append(
             f"Planned: {planned.batch} requests of {planned.prompt:,} + {planned.output:,} tokens under way in one "
             f"replica on {planned.slice}, as many as a request saw; tokens/s for {planned.mean_batch:.3g}, the mean."
         )
     if result.restarts:
-        said.append(f"Workers died and were started again: {result.restarts}.")
+        remarks.append(f"Workers died and were started again: {result.restarts}.")
     head = f"{result.model}: {result.parameters:,} parameters"
     aside = f"plan {result.plan}, on {result.devices} x {result.device_kind}"
     columns = ["", Column("served", right=True), Column("planned", right=True)]
-    return Sheet((Title(head, aside), *((Prose("\n".join(said)),) if said else ()), table(columns, rows)))
+    return Sheet((Title(head, aside), *((Prose("\n".join(remarks)),) if remarks else ()), table(columns, rows)))
 
 
-bind(ServeRun, Face(run_sheet))
+bind(ServeRun, Face(run_blocks))

@@ -22,7 +22,7 @@ from dragonscale.commands.asked_chips import asked_chips
 from dragonscale.commands.given import check_named
 from dragonscale.commands.profile.ask_profile import ask
 from dragonscale.commands.profile.profile_records import ProfileReport
-from dragonscale.commands.questions.flag import written
+from dragonscale.commands.questions.flag import values_of, written
 from dragonscale.commands.questions.run import RunTrainQuestion
 from dragonscale.commands.questions.verify import ProfileQuestion
 from dragonscale.commands.record import Face, Record, bind
@@ -42,7 +42,9 @@ class TrainRun(TrainResult, Record):
     """Where the time of the recorded steps went, with `--profile-steps`."""
 
     def headline(self) -> str:
-        step = "" if self.step_s is None else f", {render(self.step_s, 's')} a step"
+        step = ""
+        if self.step_s is not None:
+            step = f", {render(self.step_s, 's')} a step"
         return f"{self.model}: steps {self.first_step:,} to {self.last_step:,}{step}"
 
     def save_page(self, path: str) -> str | None:
@@ -83,6 +85,7 @@ def read_profile(order: Order, result: TrainResult, profiler: Any, listener: Lis
         f"Steps {first} to {last} are recorded in {profiler.folder}: `dscale profile {profiler.folder}` reads "
         "them again."
     )
+    # a device that is no known chip has no plan to lay beside
     chip = chip_of(result.device_kind)
     if chip is None:
         return ask(ProfileQuestion(profiler.folder), listener)
@@ -109,19 +112,22 @@ NO_SETTINGS = (
     "profile_to",
     *TUNED,
 )
+# Flags that are not settings of the run itself, and settings with a flag of another name.
 SETTINGS = {"load_weights": "weights", "warmup_steps": "warmup"}
-"""Flags that are not settings of the run itself, and settings with a flag of another name."""
 
 
 def ask_train(question: RunTrainQuestion, listener: Listener) -> TrainRun | None:
     """Train, and tell each few steps how it goes; None in a process of the run that is not the one to talk."""
     check_installed(NEEDED, *EXTRA)
-    given = {SETTINGS.get(name, name): value for name, value in vars(question).items() if name not in NO_SETTINGS}
-    given |= {name: [path for path in given[name].split(",") if path] for name in ("data", "eval_data")}
-    changes = {name: value for name, value in given.items() if value not in (None, "", []) and value is not False}
+    settings = {
+        SETTINGS.get(name, name): value for name, value in values_of(question).items() if name not in NO_SETTINGS
+    }
+    settings |= {name: [path for path in settings[name].split(",") if path] for name in ("data", "eval_data")}
+    changes = {name: value for name, value in settings.items() if value not in (None, "", []) and value is not False}
     check_named(question.model, question.on)
     model = written(with_assumed(question.model, question.assume, question.family))
     tuned = {name: getattr(question, name) for name in TUNED}
+    # every setting that is left stands in the plan file or has its default
     order = read_order(written(question.plan), model, written(question.on), changes, tuned)
     if question.profile and not order.slice:
         raise InputError(
@@ -136,9 +142,12 @@ def ask_train(question: RunTrainQuestion, listener: Listener) -> TrainRun | None
     from dragonscale.runtime.train.loop import train
     from dragonscale.runtime.train.profiling import StepProfiler
 
+    # several processes would say it once each
     if first and (lacking := lacks_rate(order)):
         listener.note(lacking)
-    profiler = StepProfiler(folder, question.profile_steps) if question.profile_steps else None
+    profiler = None
+    if question.profile_steps:
+        profiler = StepProfiler(folder, question.profile_steps)
 
     def watch(line: dict[str, Any]) -> None:
         listener.step(line["step"], order.run.steps)
@@ -146,11 +155,14 @@ def ask_train(question: RunTrainQuestion, listener: Listener) -> TrainRun | None
         if first and (often or (question.log and line["step"] == order.run.steps)):
             listener.log(_line(line))
 
+    # libraries print while processes meet
     with _own_stdout():
         result = train(order, watch, profiler)
     if not first:
         return None
-    read = read_profile(order, result, profiler, listener) if profiler is not None else None
+    read = None
+    if profiler is not None:
+        read = read_profile(order, result, profiler, listener)
     whole = TrainRun(**msgspec.structs.asdict(result), profile=read)
     return whole.came_from(replace(question, on=order.slice), listener.notes)
 
@@ -196,28 +208,39 @@ def _own_stdout() -> Iterator[None]:
         yield
         return
     sys.stdout.flush()
-    own = os.dup(1)
+    # file descriptor 1 is what libraries in C write to as well
+    stdout = os.dup(1)
     os.dup2(2, 1)
     try:
         yield
     finally:
-        os.dup2(own, 1)
-        os.close(own)
+        os.dup2(stdout, 1)
+        os.close(stdout)
 
 
 def _line(line: dict[str, Any]) -> str:
-    mfu = "" if line["mfu"] is None else f"  MFU {line['mfu']:.1%}"
-    planned = "" if line["planned_step_s"] is None else f"  (planned {1e3 * line['planned_step_s']:.3g} ms)"
-    held = f"  held out {line['eval_loss']:.4f}" if "eval_loss" in line else ""
-    loss = f"loss {line['loss']:.4f}{'  (a spike)' if 'spike' in line else ''}{held}"
+    mfu = ""
+    if line["mfu"] is not None:
+        mfu = f"  MFU {line['mfu']:.1%}"
+    planned = ""
+    if line["planned_step_s"] is not None:
+        planned = f"  (planned {1e3 * line['planned_step_s']:.3g} ms)"
+    held_out = ""
+    if "eval_loss" in line:
+        held_out = f"  held out {line['eval_loss']:.4f}"
+    loss = f"loss {line['loss']:.4f}{'  (a spike)' if 'spike' in line else ''}{held_out}"
     return f"step {line['step']:>6,}  {loss}  {1e3 * line['step_s']:.1f} ms{planned}{mfu}"
 
 
-def run_sheet(result: TrainRun, detail: bool) -> Sheet:
+def run_blocks(result: TrainRun, detail: bool) -> Sheet:
     """The run and the plan side by side, and where the time of recorded steps went."""
     planned = result.planned
-    state = amount(planned.state_bytes, "bytes") if planned else None
-    peak = amount(planned.hbm_bytes, "bytes") if planned else None
+    state = None
+    if planned:
+        state = amount(planned.state_bytes, "bytes")
+    peak = None
+    if planned:
+        peak = amount(planned.hbm_bytes, "bytes")
     rows = [
         ("steps", f"{result.first_step:,} to {result.last_step:,} of {result.steps:,}", None),
         ("loss", None if result.loss is None else f"{result.loss:.4f}", None),
@@ -232,36 +255,43 @@ def run_sheet(result: TrainRun, detail: bool) -> Sheet:
     aside = f"plan {result.plan}, on {result.devices} x {result.device_kind}"
     where = f"planned on {planned.slice}" if planned else "planned"
     columns = ["", Column("run", right=True), Column(where, right=True)]
-    recorded = () if result.profile is None else result.profile.sheet(detail).blocks
+    recorded = ()
+    if result.profile is not None:
+        recorded = result.profile.sheet(detail).blocks
     return Sheet((Title(head, aside), Prose("\n".join(_remarks(result))), table(columns, rows), *recorded))
 
 
 def _share(value: float | None) -> str | None:
-    return None if value is None else f"{100 * value:.3g}%"
+    if value is None:
+        return None
+    return f"{100 * value:.3g}%"
 
 
 def _remarks(result: TrainRun) -> list[str]:
-    said: list[str] = []
+    remarks: list[str] = []
     planned = result.planned
     if planned is not None:
-        said += [f"The planner would not take this plan on {planned.slice}: {one}." for one in planned.problems]
-        said += planned.remarks
+        remarks += [
+            f"The planner would not take this plan on {planned.slice}: {problem}." for problem in planned.problems
+        ]
+        remarks += planned.remarks
     if planned is None:
         named = getattr(result.asked, "on", "")  # then a note says why nothing is planned
-        said += [] if named else ["Name a slice (--on h100:8) to see the planned step beside the run."]
+        if not named:
+            remarks += ["Name a slice (--on h100:8) to see the planned step beside the run."]
     elif result.mfu is None:
         kind = result.device_kind
-        said.append(f"These devices ({kind}) are not the chips of the plan: the step times cannot be compared.")
+        remarks.append(f"These devices ({kind}) are not the chips of the plan: the step times cannot be compared.")
     elif result.step_s is not None:
-        said.append(f"A step took {result.step_s / planned.step_s:.2f} times what was planned.")
+        remarks.append(f"A step took {result.step_s / planned.step_s:.2f} times what was planned.")
     if result.capacity:
-        said.append(
+        remarks.append(
             f"Each expert had room for {result.capacity:g} of its even share of tokens; the tokens beyond it were "
             "dropped (--capacity)."
         )
     if result.stopped != "finished":
-        said.append(f"Stopped by {result.stopped} after step {result.last_step}; run it again to go on.")
-    return said
+        remarks.append(f"Stopped by {result.stopped} after step {result.last_step}; run it again to go on.")
+    return remarks
 
 
-bind(TrainRun, Face(run_sheet))
+bind(TrainRun, Face(run_blocks))

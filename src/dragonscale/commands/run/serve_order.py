@@ -28,9 +28,9 @@ from dragonscale.serving.engine.launch import LaunchLimits
 from dragonscale.serving.engine.plan import ServingPlan, parse_serving_plan
 from dragonscale.serving.engine.plan_file import SavedPlan, read_serving_plan
 
+# What an engine is built for where nobody says: sequences of a data rank, tokens of a step, of a sequence, pages on a
+# CPU.
 SEQUENCES, TOKENS, LENGTH, PAGES = 64, 2048, 4096, 2048
-"""What an engine is built for where nobody says: sequences of a data rank, tokens of a step, of a sequence, pages on a
-CPU."""
 FORMATS = {"weights": ("bf16", "fp32", "int8"), "kv": ("bf16", "fp32", "int8"), "compute": ("bf16", "fp32")}
 PLAN_WORDS = re.compile(r"(?i)\s*([a-z]+\d+|[a-z]+\s*=\s*\S+)([,\s]+([a-z]+\d+|[a-z]+\s*=\s*\S+))*\s*")
 NOT_RUN = {"pipe": "pipeline stages", "context": "context parallelism", "width": "2D weight-stationary matmuls"}
@@ -60,19 +60,19 @@ class ServeOrder:
     @property
     def first(self) -> WorkerOrder:
         """A worker that decodes, as all of them do."""
-        return next(one for one in self.workers if one.role != "prefill")
+        return next(worker for worker in self.workers if worker.role != "prefill")
 
     @property
     def replicas(self) -> int:
         """Workers that decode."""
-        return sum(one.role != "prefill" for one in self.workers)
+        return sum(worker.role != "prefill" for worker in self.workers)
 
 
 def read_order(question: RunServeQuestion) -> ServeOrder:
     """Check every flag; what cannot be used is refused in one sentence."""
     check_named(question.model, question.on, question.draft)
-    saved, given = _saved(question)
-    named = written(with_assumed(given, question.assume, question.family))
+    saved, model_name = _saved(question)
+    named = written(with_assumed(model_name, question.assume, question.family))
     if not named:
         raise InputError("Say what to serve: --model llama3-8b, or a plan file that names its model.")
     model = load_model(named)
@@ -97,9 +97,10 @@ def _workers(question: RunServeQuestion, saved: SavedPlan, model: Transformer, o
     """What each worker runs: an order of the model and its weights, with every limit and the plan of its pool."""
     pools = _pools(question, saved, model)
     _check_ranges(question)
-    asked = ("max_seqs", "token_budget", "memory_fraction")
-    launch = LaunchLimits(*(getattr(question, name) or getattr(saved.launch, name) for name in asked))
+    names = ("max_seqs", "token_budget", "memory_fraction")
+    launch = LaunchLimits(*(getattr(question, name) or getattr(saved.launch, name) for name in names))
     draft, drafts = _draft(question, saved, model)
+    # the draft model's own cache is not handed over
     if draft not in ("", NGRAM) and len(pools) > 1:
         raise InputError(
             f"{shorten(draft)} cannot draft behind workers that prefill, whose pages are the model's own alone; take "
@@ -110,6 +111,7 @@ def _workers(question: RunServeQuestion, saved: SavedPlan, model: Transformer, o
     common = msgspec.structs.replace(
         order,
         sequences=sequences,
+        # each sequence of a step takes its drafts and one more token
         tokens=launch.token_budget or max(TOKENS, sequences * (drafts + 1)),
         length=length,
         memory=launch.memory_fraction or 0.9,
@@ -127,8 +129,8 @@ def _workers(question: RunServeQuestion, saved: SavedPlan, model: Transformer, o
         if 0 < question.cpu < plan.chips:
             need = f"give --cpu {plan.chips}."
             raise InputError(f"--cpu {question.cpu} is fewer devices than the plan {plan} takes; {need}")
-    every = [(role, str(plan)) for role, plan, count in pools for _ in range(count)]
-    return [msgspec.structs.replace(common, plan=plan, role=role) for role, plan in every]
+    runs = [(role, str(plan)) for role, plan, count in pools for _ in range(count)]
+    return [msgspec.structs.replace(common, plan=plan, role=role) for role, plan in runs]
 
 
 def _check_ranges(question: RunServeQuestion) -> None:
@@ -146,6 +148,7 @@ def _check_ranges(question: RunServeQuestion) -> None:
 def _saved(question: RunServeQuestion) -> tuple[SavedPlan, Any]:
     """The plan, and the model: the one word may be a plan file, a plan or the model."""
     word = written(question.plan).strip()
+    # a word such as `tp1` may still be a model's name
     if word.endswith(".toml") or PLAN_WORDS.fullmatch(word):
         try:
             saved = read_serving_plan(word)
@@ -165,13 +168,14 @@ def _saved(question: RunServeQuestion) -> tuple[SavedPlan, Any]:
 def _formats(question: RunServeQuestion, saved: SavedPlan) -> ServingPlan:
     """The plan in formats that can be run: those that were said, or bf16 (fp32 on a CPU, which has no other)."""
     wide = question.dtype or ("fp32" if question.cpu else "")
+    # formats that the plan names stay, unless --dtype is given
     free = [name for name in FORMATS if question.dtype or name not in saved.named]
-    found: dict[str, Any] = {name: wide for name in free if wide and getattr(saved.plan, name) in ("bf16", "fp32")}
-    found |= {name: value for name, value in (("weights", question.quantize), ("kv", question.kv_dtype)) if value}
-    plan = replace(saved.plan, **found)
-    for name, known in FORMATS.items():
-        if getattr(plan, name) not in known:
-            raise InputError(f"The plan has {name} in {getattr(plan, name)}; {', '.join(known)} can be run.")
+    formats: dict[str, Any] = {name: wide for name in free if wide and getattr(saved.plan, name) in ("bf16", "fp32")}
+    formats |= {name: value for name, value in (("weights", question.quantize), ("kv", question.kv_dtype)) if value}
+    plan = replace(saved.plan, **formats)
+    for name, runnable in FORMATS.items():
+        if getattr(plan, name) not in runnable:
+            raise InputError(f"The plan has {name} in {getattr(plan, name)}; {', '.join(runnable)} can be run.")
     return plan
 
 
@@ -186,13 +190,14 @@ def _check_split(plan: ServingPlan, model: Transformer) -> None:
     ways, data = plan.expert, plan.data
     if ways == 1:
         return
-    experts = max((one.dims.get("e", 0) for one in model.program().sections), default=0)
+    experts = max((section.dims.get("e", 0) for section in model.program().sections), default=0)
     if not experts:
         raise InputError(f"The plan {plan} deals out experts, and {model.name} has none.")
     if experts % ways:
         raise InputError(
             f"The plan {plan} deals out {experts} experts of {model.name}, which expert={ways} does not divide."
         )
+    # each group of experts is a whole number of data ranks, or a whole part of one
     if data * plan.tensor % ways or (ways % data and data % ways):
         raise InputError(
             f"In the plan {plan} experts are dealt over its data x tensor = {data * plan.tensor} chips, which "
@@ -202,12 +207,12 @@ def _check_split(plan: ServingPlan, model: Transformer) -> None:
 
 def _weights(question: RunServeQuestion, named: str) -> str:
     """The folder of the weights; none for random ones, which have to be asked for."""
-    own = _own_weights(named)
+    own_folder = _own_weights(named)
     if question.random:
         if question.load_weights:
             raise InputError("--random and --load-weights say two things; leave one of them out.")
         return ""
-    folder = question.load_weights or own
+    folder = question.load_weights or own_folder
     if not folder:
         raise InputError(
             f"Say where the weights of {shorten(named)} are: --load-weights FOLDER of .safetensors files; or --random."
@@ -222,39 +227,43 @@ def _weights(question: RunServeQuestion, named: str) -> str:
 
 def _tokenizer(question: RunServeQuestion, named: str, weights: str) -> str:
     """The folder of the tokenizer; none where tokens stand for themselves."""
-    found = str(tokenizer_folder(named, question.tokenizer, weights) or "")
-    if not found and (question.tokenizer or not question.random):
+    folder = str(tokenizer_folder(named, question.tokenizer, weights) or "")
+    if not folder and (question.tokenizer or not question.random):
         where = question.tokenizer or weights
         raise InputError(
             f"There is no tokenizer.json in {shorten(where)}; name the folder that has it with --tokenizer."
         )
-    return found
+    return folder
 
 
 def _adapters(question: RunServeQuestion, model: str) -> list[tuple[str, str]]:
     """LoRAs by name and folder."""
-    found: dict[str, str] = {}
-    for one in filter(None, question.lora_modules.split(",")):
-        name, equals, folder = one.partition("=")
+    folders: dict[str, str] = {}
+    for adapter in filter(None, question.lora_modules.split(",")):
+        name, equals, folder = adapter.partition("=")
         if not (equals and name and folder):
-            raise InputError(f"--lora-modules is {shorten(one)}; write NAME=FOLDER, such as sql=adapters/sql.")
-        if name in found or name == model:
+            raise InputError(f"--lora-modules is {shorten(adapter)}; write NAME=FOLDER, such as sql=adapters/sql.")
+        if name in folders or name == model:
             raise InputError(f"Two models would be called {shorten(name)}; give each --lora-modules a name of its own.")
         if not Path(folder, "adapter_config.json").is_file():
             raise InputError(f"There is no adapter_config.json in {shorten(folder)}; a LoRA is a folder of PEFT's.")
-        found[name] = folder
-    return list(found.items())
+        folders[name] = folder
+    return list(folders.items())
 
 
 def _called(named: str) -> str:
     """What a model is called: a config by its folder."""
     path = Path(named)
-    return path.parent.name if path.name == "config.json" and path.parent.name else path.name
+    if path.name == "config.json" and path.parent.name:
+        return path.parent.name
+    return path.name
 
 
 def _own_weights(named: str) -> str:
     """The model's own folder, where it is one with weights in it."""
-    return named if named and glob.glob(os.path.join(glob.escape(named), "*.safetensors")) else ""
+    if named and glob.glob(os.path.join(glob.escape(named), "*.safetensors")):
+        return named
+    return ""
 
 
 def _pools(question: RunServeQuestion, saved: SavedPlan, model: Transformer) -> list[tuple[str, ServingPlan, int]]:
@@ -262,8 +271,12 @@ def _pools(question: RunServeQuestion, saved: SavedPlan, model: Transformer) -> 
     _check_split(saved.plan, model)
     pool = saved.prefill
     replicas, prefill = question.replicas, question.prefill_replicas
-    replicas = saved.replicas or 1 if replicas is None else replicas
-    prefill = (pool.replicas or 1 if pool.slice else 0) if prefill is None else prefill
+    if replicas is None:
+        replicas = saved.replicas or 1
+    if prefill is None:
+        prefill = 0
+        if pool.slice:
+            prefill = pool.replicas or 1
     if not 1 <= replicas <= 1024 or not 0 <= prefill <= 1024:
         raise InputError(
             f"{replicas} replicas and {prefill} that prefill cannot be started on one machine; take 1 to 1024."
@@ -274,6 +287,7 @@ def _pools(question: RunServeQuestion, saved: SavedPlan, model: Transformer) -> 
         return [("both", saved.plan, replicas)]
     text = question.prefill_plan or pool.plan
     plan = parse_serving_plan(text) if text else saved.plan
+    # pages are handed over as they are, so both pools have the same formats
     plan = replace(plan, **{name: getattr(saved.plan, name) for name in ("weights", "kv", "compute")})
     _check_split(plan, model)
     if plan != saved.plan and (ours := _kept_heads(model, plan)) != (theirs := _kept_heads(model, saved.plan)):
@@ -292,12 +306,15 @@ def _kept_heads(model: Transformer, plan: ServingPlan) -> list[int]:
     from dragonscale.runtime.serve.step_program import cached_sizes
 
     program = model.program()
-    place = serving_place(plan, program, prompt=False, exchange=exchanges(plan, program))
-    return [cached_sizes(served(program)[name], place)[0] for name in program.order]
+    mesh = serving_place(plan, program, prompt=False, exchange=exchanges(plan, program))
+    return [cached_sizes(served(program)[name], mesh)[0] for name in program.order]
 
 
 def _length(question: RunServeQuestion, model: Transformer) -> int:
-    length = question.length.tokens(Listener()) if question.length else min(model.context or LENGTH, LENGTH)
+    if question.length:
+        length = question.length.tokens(Listener())
+    else:
+        length = min(model.context or LENGTH, LENGTH)
     if model.context and length > model.context:
         raise InputError(f"--length is {length:,}; {model.name} takes sequences of up to {model.context:,} tokens.")
     return length
@@ -306,7 +323,9 @@ def _length(question: RunServeQuestion, model: Transformer) -> int:
 def _pages(question: RunServeQuestion, length: int) -> int:
     least = -(-length // WorkerOrder(model="").page) + 1
     if question.pages is None:
-        return max(PAGES, least) if question.cpu else 0
+        if question.cpu:
+            return max(PAGES, least)
+        return 0
     if question.pages < least:
         raise InputError(
             f"--pages is {question.pages}; a sequence of {length:,} tokens (--length) takes {least}, one of which "
@@ -317,16 +336,16 @@ def _pages(question: RunServeQuestion, length: int) -> int:
 
 def _draft(question: RunServeQuestion, saved: SavedPlan, model: Transformer) -> tuple[str, int]:
     """Who drafts, and how many tokens at a time."""
-    own = saved.speculation
-    draft = written(question.draft) or own.draft
-    drafts = question.drafts or (own.drafts if own.draft or question.draft else 0)
+    saved_draft = saved.speculation
+    draft = written(question.draft) or saved_draft.draft
+    drafts = question.drafts or (saved_draft.drafts if saved_draft.draft or question.draft else 0)
     if question.drafts and not draft:
         draft = NGRAM
     if draft and draft != NGRAM:
-        words, own_words = (one.program().sections[0].dims["v"] for one in (load_model(draft), model))
-        if words != own_words:
+        vocabulary, own_words = (loaded.program().sections[0].dims["v"] for loaded in (load_model(draft), model))
+        if vocabulary != own_words:
             raise InputError(
-                f"{shorten(draft)} has a vocabulary of {words:,} tokens and {model.name} one of {own_words:,}; a "
+                f"{shorten(draft)} has a vocabulary of {vocabulary:,} tokens and {model.name} one of {own_words:,}; a "
                 "draft has the same."
             )
         if not (question.random or question.draft_weights or _own_weights(draft)):
@@ -356,13 +375,14 @@ def environments(workers: list[WorkerOrder]) -> list[dict[str, str]]:
             f"{len(workers)} workers are asked for, and the TPUs of a host belong to one process; take --replicas 1 "
             "with data parallelism in the plan (dp2)."
         )
-    devices, needed = _gpus(), [parse_serving_plan(one.plan).chips for one in workers]
+    devices, needed = _gpus(), [parse_serving_plan(worker.plan).chips for worker in workers]
     if len(devices) < sum(needed):
         raise InputError(
             f"{len(workers)} workers need {sum(needed)} devices, and there are {len(devices)}; take fewer "
             "replicas, or --cpu N."
         )
-    ends = [sum(needed[: place + 1]) for place in range(len(needed))]
+    # the devices of worker i end where those of the first i + 1 workers do
+    ends = [sum(needed[: index + 1]) for index in range(len(needed))]
     return [
         shared | {"CUDA_VISIBLE_DEVICES": ",".join(devices[end - count : end])}
         for end, count in zip(ends, needed, strict=True)
@@ -372,18 +392,19 @@ def environments(workers: list[WorkerOrder]) -> list[dict[str, str]]:
 def _fraction(memory: float) -> str:
     """The part of a GPU's memory that XLA takes, which pages are counted in: what its own variable says, or a little
     more than asked for."""
-    said = os.environ.get(FRACTION, "") or f"{max(memory, 0.95):g}"
-    if not re.fullmatch(r"0?\.\d+|1(\.0*)?", said) or not float(said):
-        raise InputError(f"{FRACTION} is {shorten(said)} in the environment; write a number above 0 and up to 1.")
-    return said
+    text = os.environ.get(FRACTION, "") or f"{max(memory, 0.95):g}"
+    if not re.fullmatch(r"0?\.\d+|1(\.0*)?", text) or not float(text):
+        raise InputError(f"{FRACTION} is {shorten(text)} in the environment; write a number above 0 and up to 1.")
+    return text
 
 
 def _gpus() -> list[str]:
     """The GPUs that this process may use, by number."""
-    said = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if said is not None:
-        return [one.strip() for one in said.split(",") if one.strip()]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return [number.strip() for number in visible.split(",") if number.strip()]
     if shutil.which("nvidia-smi") is None:
         return []
+    # the tool, as JAX must not be loaded before each worker knows its devices
     listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=60, check=False).stdout
     return [str(number) for number, _ in enumerate(line for line in listed.splitlines() if line.startswith("GPU "))]

@@ -4,10 +4,10 @@ batch."""
 from dataclasses import dataclass, replace
 
 from dragonscale.commands.run.serve_order import ServeOrder
-from dragonscale.commands.run.serve_traffic import ServedLoad
 from dragonscale.errors import InputError
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.physics.hardware.driver_names import chip_named
+from dragonscale.runtime.server.traffic_record import ServedLoad
 from dragonscale.serving.engine.formats import Formats
 from dragonscale.serving.engine.launch import LaunchLimits, engine_on
 from dragonscale.serving.iteration.capacity import capacity
@@ -16,8 +16,8 @@ from dragonscale.serving.space.frontier import Ask, judge
 from dragonscale.serving.space.space import Lot, stack
 
 ENGINE = "dragonscale"
+# Tokens of a request where the plan has no traffic.
 PROMPT, OUTPUT = 1024, 256
-"""Tokens of a request where the plan has no traffic."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def planned_page_bytes(order: ServeOrder, page: int, on: str = "h100") -> float:
 def uneven_heads(order: ServeOrder) -> list[str]:
     """That heads do not divide over the chips, which the engine serves though no planner would propose it."""
     tensor, sections = order.plan.tensor, order.model.program().sections
-    heads = sorted({one.dims["n"] for one in sections if "n" in one.dims and one.dims["n"] % tensor})
+    heads = sorted({section.dims["n"] for section in sections if "n" in section.dims and section.dims["n"] % tensor})
     if not heads:
         return []
     many = " and ".join(map(str, heads))
@@ -66,30 +66,32 @@ def planned_serving(order: ServeOrder, device_kind: str, served: ServedLoad | No
     on = order.slice or (f"{chip}:{order.plan.chips}" if chip else "")
     if not on:
         return None
-    piece, first, traffic = parse_slice(on), order.first, order.saved.traffic
+    slice_, first, traffic = parse_slice(on), order.first, order.saved.traffic
     limits = LaunchLimits(first.sequences, first.tokens, first.memory)
-    engine = engine_on(ENGINE, piece.chip, order.model, limits, order.plan.chips, order.plan)
-    deployment, plan = deploy(order.model, piece, order.plan, engine), order.plan
-    most = first.sequences * plan.data
-    batch = order.saved.batch or most
+    engine = engine_on(ENGINE, slice_.chip, order.model, limits, order.plan.chips, order.plan)
+    deployment, plan = deploy(order.model, slice_, order.plan, engine), order.plan
+    # what the engine has slots for
+    max_batch = first.sequences * plan.data
+    batch = order.saved.batch or max_batch
     load = served or ServedLoad(traffic.prompt or PROMPT, traffic.output or OUTPUT, batch, batch)
-    ask, batch, mean = Ask(load.prompt, load.output), min(load.seen, most), min(load.mean, most)
+    ask, batch, mean = Ask(load.prompt, load.output), min(load.seen, max_batch), min(load.mean, max_batch)
     formats = Formats(plan.weights, plan.compute, plan.kv, plan.attention, plan.wire)
     try:
-        room = capacity(deployment)
-        found = judge(order.model, Lot((piece,), stack([plan], formats, plan.spread)), engine, ask, (batch,))
+        memory = capacity(deployment)
+        configs = judge(order.model, Lot((slice_,), stack([plan], formats, plan.spread)), engine, ask, (batch,))
     except InputError:  # formats that nobody knows kernels or rates of, on that chip
         return None
-    state = found[0].state if found else None
+    state = configs[0].state if configs else None
     return PlannedServing(
         on,
-        float(room.per_token * first.page * deployment.axes.get("data", 1)),
-        float(room.tokens // first.page * first.page),
+        float(memory.per_token * first.page * deployment.axes.get("data", 1)),
+        float(memory.tokens // first.page * first.page),
         batch,
         mean,
         ask.prompt,
         ask.output,
         state and float(state.ttft),
         state and float(state.tpot),
+        # from the rate at `batch` to that of the mean load, over all replicas
         state and float(state.tokens) * mean / batch * order.replicas,
     )

@@ -61,7 +61,7 @@ def _prefill_alone(row: ConfigReport) -> ServingAdvice:
 
 def _against_bound(job: ServeAsked, config: Config, row: ConfigReport, configs: Sequence[Config]) -> list[Advice]:
     """What shortens a decode step, by what bounds it."""
-    critical = levers.critical_batch(job, config)
+    critical = levers.critical_batch(job, config)  # tokens a step
     match config.bound_by:
         case "weight reads":
             return _for_weights(job, config, critical)
@@ -127,6 +127,7 @@ def _for_compute(job: ServeAsked, config: Config, critical: float) -> str:
 
 
 def _for_collectives(config: Config, row: ConfigReport) -> str:
+    # the axis whose collectives take most of a decode step
     seconds = {term.name: term.expected_s for term in row.terms}
     axis = max(("tensor", "width", "context", "data"), key=lambda name: seconds.get(WIRES[name], 0.0))
     degree = getattr(config.plan, axis)
@@ -206,6 +207,7 @@ def _why_no_larger_batch(job: ServeAsked, config: Config) -> str:
         if job.ask.ttft is not None or job.batch is not None:
             return ""
         return "A larger batch only makes prompts wait for each other."
+    # each data rank has as many places as the engine's launch says
     at_once = job.engine_on(job.targets[0][0]).scheduling.max_sequences * config.plan.data
     if config.batch == at_once:
         return f"{config.batch:,} is the most that the engine runs at once (--max-seqs)."
@@ -252,10 +254,10 @@ def _next_launch(job: ServeAsked, config: Config) -> list[Advice]:
 
 def _pools_left_out(job: ServeAsked) -> Advice:
     """That a chip named without a number leaves out separate pools for a model of many experts."""
-    piece = levers.pools_left_out(job)
-    if piece is None:
+    slice_ = levers.pools_left_out(job)
+    if slice_ is None:
         return NOTHING
-    on = f"{piece.chip.name}:{piece.chips}"
+    on = f"{slice_.chip.name}:{slice_.chips}"
     text = f"Separate pools for prefill and decode were not considered; --on {on} considers them."
     return Advice(text, {"on": on}, FITS)
 
@@ -309,21 +311,21 @@ def margin_advice(work: ServeRequest, row: ConfigReport, configs: Sequence[Confi
     pace = _pace_text(work)
     if not work.goals:
         return [Advice(_no_target_text(work, row) + pace)]
-    near = near_misses(work, row)
-    if not near or row.violations:  # a target that is missed in the middle of the band is what there is to tell
+    misses = near_misses(work, row)
+    if not misses or row.violations:  # a target that is missed in the middle of the band is what there is to tell
         return [Advice(pace.strip())] if pace else []
 
-    named = " and ".join(miss.name for miss in near)
-    ends = " and ".join(f"{miss.name} of {render(miss.high, 's')}" for miss in near)
+    named = " and ".join(miss.name for miss in misses)
+    ends = " and ".join(f"{miss.name} of {render(miss.high, 's')}" for miss in misses)
     if not row.estimated:
         ends += "; the band holds 4 of 5 published runs of this kind"
-    targets = "targets are" if len(near) > 1 else "target is"
+    targets = "targets are" if len(misses) > 1 else "target is"
     text = f"The {named} {targets} met at the middle of the band and missed at its slow end ({ends})"
     if set(work.statistics.values()) == {MEAN}:
         text += "; TTFT and TPOT are means of requests, not percentiles"
     if any(goal.share for goal in work.goals.values()):  # only a run tells which targets would leave room
         return [Advice(f"{text}.{pace}")]
-    lowered = {miss.name: miss.lowered for miss in near}
+    lowered = {miss.name: miss.lowered for miss in misses}
     if not any(_means_within(config, lowered) for config in configs):
         return [Advice(f"{text}. Nothing here leaves room: more chips or looser targets would.{pace}")]
     flags = {name.lower(): render(seconds, "s") for name, seconds in lowered.items()}

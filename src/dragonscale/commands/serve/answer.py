@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dragonscale.commands.prices import price_rows
+from dragonscale.commands.advised import Advice
 from dragonscale.commands.serve.advice import advice
 from dragonscale.commands.serve.bands import expected_error, kind_of
 from dragonscale.commands.serve.better import better_than
@@ -19,12 +19,12 @@ from dragonscale.commands.serve.recommended_reason import CHEAPER, recommended_r
 from dragonscale.commands.serve.remedies import left_out, missed
 from dragonscale.commands.serve.serve_question import ServeAsked
 from dragonscale.commands.serve.serve_records import ConfigReport, ServeReport, ServeRequest
-from dragonscale.commands.serve.start_check import StartCheck, start_check
 from dragonscale.commands.serve.unfit import unfit
 from dragonscale.commands.serve.variant_records import FrontierPoint
 from dragonscale.commands.serve.variants import disaggregation_report, prefix_report, speculation_report
 from dragonscale.errors import InputError
 from dragonscale.models.transformer import count_parameters
+from dragonscale.physics.hardware.price_rows import price_rows
 from dragonscale.physics.hardware.prices import unpriced
 from dragonscale.serving.advice.pools import search_pools
 from dragonscale.serving.advice.refusals import Possible, possible
@@ -36,6 +36,7 @@ from dragonscale.serving.advice.search import (
     ranked_by_format,
     search,
 )
+from dragonscale.serving.advice.start_check import StartCheck, start_check
 from dragonscale.serving.engine.plan import ServingPlan
 from dragonscale.serving.space.bands import ServedKind, is_moe
 from dragonscale.serving.space.disaggregation import PooledConfig
@@ -66,19 +67,20 @@ def answer(
     if job.plan is not None:
         _check_given(job, job.plan)
 
+    # what no engine runs, and what an engine refuses when it starts
     allowed = possible(job)
     job = replace(job, targets=allowed.targets)
     if allowed.is_nothing:
         report = _empty_report(job, 0, time.perf_counter() - began)
         report.notes = refused_notes(job, allowed, is_nothing=True)
         return report
-
     started = start_check(job)
     if started is not None and started.refusal and not job.force:
         report = _empty_report(job, 0, time.perf_counter() - began, started)
         report.notes, report.advice = [started.refusal], started.remedy
         return report
 
+    # everything that fits: replicas that do both, and pools for prefill and decode
     paced = paced_search(job, progress)
     configs = paced.configs
     job = replace(job, ask=replace(job.ask, tpot=paced.tpot))
@@ -87,50 +89,32 @@ def answer(
     if not configs:
         why = unfit(job, brief)
         report.advice = why.bound
-        report.changes = [advice for advice in why.sentences if advice.flags]
-        report.notes = [advice.text for advice in why.sentences]
+        _add_notes(report, why.sentences)
         report.notes += refused_notes(job, allowed, is_nothing=False)
         return report
 
+    # the best of it, confirmed by running them
     choice = _choose(job, [*configs, *fleets], confirm)
     budget = _with_smaller_budget(job, choice)
     if budget is not None:
         job, configs, choice = budget.job, budget.configs, budget.choice
         report.came_from(job, [])
-    rows: Rows = []
-    for config in (*choice.ranked.native, *choice.ranked.narrower):
-        rows.append((config, config_report(job, config, full=True)))
-    if job.ask.rate is not None:
-        for config, row in rows:
-            row.fleet_ttft_s, row.fleet_tpot_s = fleet_times(job, config, configs, row.replicas or 1)
-
-    # what runs say of the rows
-    run_notes: list[str] = []
-    ranked = choice.ranked
-    if choice.runs:
-        report.simulated = choice.runs[0].run
-        run_notes = as_run(job, rows, choice.runs)
-    elif confirm:
-        run_notes = [LONG.format(rows[0][0].batch)]
-    for _, row in rows:
-        if row.simulated and job.goals:  # replicas rented one by one would be run too, which may take more of them
-            row.enough_replicas = None
+    rows = _rows(job, choice, configs)
+    run_notes = _add_runs(report, job, rows, choice)
     if job.question.max_rate:
-        sustained = max_rates(job, rows, progress)
-        rows = _by_held_rate(rows, sustained)
-        report.max_rates = [finalist.rate for finalist in sustained]
-        for finalist in sustained:
-            if finalist.run is not None and finalist.row is rows[0][1]:
-                report.simulated = finalist.run
-        same_formats = [config for config, row in rows if row.quantized == rows[0][1].quantized]
-        ranked = RankedByFormat(same_formats, ranked.narrower)
-
+        rows = _add_max_rates(report, job, rows, progress)
     _add_rows(report, job, rows, [*configs, *fleets])
     if brief:
         report.notes = brief_notes(job, report, confirm, configs)
         return report
-    found = _Found(configs, fleets, ranked, choice.runs, allowed, started)
-    _add_advice(report, job, found, run_notes, budget.note if budget is not None else "")
+
+    # what bounds it, what would help, and other ways to serve
+    same_formats = [config for config, row in rows if row.quantized == rows[0][1].quantized]
+    ranked = RankedByFormat(same_formats, choice.ranked.narrower)
+    results = _Results(configs, fleets, ranked, choice.runs, allowed, started)
+    _add_advice(report, job, results, run_notes)
+    if budget is not None:
+        report.notes.append(budget.note)
     if job.plan is not None and job.against_best:
         better = better_than(job, job.plan, report.configs[0], progress)
         if better is not None:
@@ -178,7 +162,9 @@ def _request(job: ServeAsked, best: Sequence[Config] = ()) -> ServeRequest:
     chip = job.targets[0][0]
     if best:
         chip = best[0].piece.chip
-    names = {target.name: job.engine_on(target).name for target, _ in job.targets}
+    names: dict[str, str] = {}
+    for target, _ in job.targets:
+        names[target.name] = job.engine_on(target).name
     for config in reversed(best):  # the best of a chip comes last
         names[config.piece.chip.name] = config.engine
     engines = {name: job.engine_spec(engine) for name, engine in names.items()}
@@ -203,10 +189,11 @@ def _request(job: ServeAsked, best: Sequence[Config] = ()) -> ServeRequest:
 
 @dataclass(frozen=True)
 class _Choice:
-    """The best configurations, and the runs that confirm them."""
+    """The best configurations, and the runs that confirm them; where there are none, why."""
 
     ranked: RankedByFormat
     runs: list[Confirmed]
+    why_not_run: str = ""
 
 
 def _choose(job: ServeAsked, configs: Sequence[Config], by_running: bool) -> _Choice:
@@ -227,14 +214,17 @@ def _choose(job: ServeAsked, configs: Sequence[Config], by_running: bool) -> _Ch
             runs = more_runs
     if runs:
         best = in_order(best, runs)
-    return _Choice(replace(ranked, native=best), runs)
+    why_not_run = ""
+    if by_running and not runs:
+        why_not_run = LONG.format(best[0].batch)
+    return _Choice(replace(ranked, native=best), runs, why_not_run)
 
 
 def _quicker(job: ServeAsked, runs: Sequence[Confirmed]) -> list[Config]:
     """Configurations that were not run and meet the means that would bring the nearest of the runs, none of which
     holds, within its targets."""
     nearest = min(runs, key=lambda run: run.worst)
-    if math.isinf(nearest.worst):
+    if math.isinf(nearest.worst):  # its queue grows without end, which no ratio of latencies describes
         return []
     tighter = replace(job, ask=nearest.as_means(sizing_job(job)))
     tried = {run.config.place for run in runs}
@@ -279,12 +269,48 @@ def _with_smaller_budget(job: ServeAsked, choice: _Choice) -> _BudgetChoice | No
         other = _choose(smaller, configs, by_running=True)
         if not other.runs:
             continue
+        # what is missed, what has no price, the cost, and the tokens
         rank = other.runs[0].rank(smaller.ask)
         *flaws, cost, _ = rank
         if (*flaws, cost / (1 - CLOSE)) < best_rank[:-1]:
             best_rank = rank
             better = _BudgetChoice(smaller, configs, other, BUDGET.format(budget, default))
     return better
+
+
+def _rows(job: ServeAsked, choice: _Choice, configs: Sequence[Config]) -> Rows:
+    """The best configurations and those in narrower formats as rows; with a rate also the times of their fleets."""
+    rows: Rows = []
+    for config in (*choice.ranked.native, *choice.ranked.narrower):
+        row = config_report(job, config, full=True)
+        if job.ask.rate is not None:
+            # what requests wait for where replicas are loaded by the rate alone
+            row.fleet_ttft_s, row.fleet_tpot_s = fleet_times(job, config, configs, row.replicas or 1)
+        rows.append((config, row))
+    return rows
+
+
+def _add_runs(report: ServeReport, job: ServeAsked, rows: Rows, choice: _Choice) -> list[str]:
+    """Put runs into the rows that they confirm; what they say of the first, or why there are none."""
+    if not choice.runs:
+        return [choice.why_not_run]
+    report.simulated = choice.runs[0].run
+    notes = as_run(job, rows, choice.runs)
+    for _, row in rows:
+        if row.simulated and job.goals:  # replicas rented one by one would be run too, which may take more of them
+            row.enough_replicas = None
+    return notes
+
+
+def _add_max_rates(report: ServeReport, job: ServeAsked, rows: Rows, progress: Progress | None) -> Rows:
+    """Add the largest rates that replicas hold; the rows in the order of the fleets that these take."""
+    sustained = max_rates(job, rows, progress)
+    rows = _by_held_rate(rows, sustained)
+    report.max_rates = [finalist.rate for finalist in sustained]
+    for finalist in sustained:
+        if finalist.run is not None and finalist.row is rows[0][1]:
+            report.simulated = finalist.run
+    return rows
 
 
 def _by_held_rate(rows: Rows, sustained: Sequence[SustainedRow]) -> Rows:
@@ -310,6 +336,7 @@ def _add_rows(report: ServeReport, job: ServeAsked, rows: Rows, configs: Sequenc
     if first.memory is not None:
         report.largest_context, report.kv_cache_tokens = first.memory.largest_context, first.memory.kv_cache_tokens
     report.frontier = [config_report(job, config) for config in frontier(configs)]
+    # each chip's own frontier, by the chip's name
     by_chip: dict[str, list[Config]] = {}
     for config in sorted(configs, key=lambda config: config.piece.chip.name):
         by_chip.setdefault(config.piece.chip.name, []).append(config)
@@ -333,7 +360,7 @@ def _frontier_point(job: ServeAsked, config: Config) -> FrontierPoint:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Results:
     """What was found for a question: configurations, pools, the best of both, their runs, and what was refused."""
 
     configs: list[Config]
@@ -344,33 +371,39 @@ class _Found:
     started: StartCheck | None
 
 
-def _add_advice(report: ServeReport, job: ServeAsked, found: _Found, run_notes: list[str], budget_note: str) -> None:
+def _add_advice(report: ServeReport, job: ServeAsked, results: _Results, run_notes: list[str]) -> None:
     """Add other ways to serve, what would help, and notes."""
-    first, configs = report.configs[0], found.configs
+    first, configs = report.configs[0], results.configs
     best = first.config
     report.judged_job = job
     report.speculation = speculation_report(job, best)
     report.prefix = prefix_report(job, best)
-    notes = list(run_notes)
-    changes = []
-    if not (best.meets or found.runs):
-        remedies = missed(job, best)
-        notes = [remedy.text for remedy in remedies]
-        changes += [remedy for remedy in remedies if remedy.flags]
-    if found.fleets or job.disaggregate:
-        report.disaggregation = disaggregation_report(job, best, first, found.fleets, configs)
+    if results.fleets or job.disaggregate:
+        report.disaggregation = disaggregation_report(job, best, first, results.fleets, configs)
+
+    # why the targets are missed, or what the run of the best said
+    if best.meets or results.runs:
+        report.notes += run_notes
+    else:
+        _add_notes(report, missed(job, best))
     if best.meets:
-        notes += left_out(job, configs, found.ranked.native)
-    notes.append(unpriced([chip for chip, _ in job.targets], kind=job.question.pricing))
-    notes += refused_notes(job, found.allowed, is_nothing=False)
-    on_answer = answer_notes(job, report, [*configs, *found.fleets], found.ranked, found.started)
-    notes += [note.text for note in on_answer]
-    changes += [note for note in on_answer if note.flags]
-    notes.append(budget_note)
-    report.notes = [note for note in notes if note]
+        report.notes += left_out(job, configs, results.ranked.native)
+    report.notes.append(unpriced([chip for chip, _ in job.targets], kind=job.question.pricing))
+    report.notes += refused_notes(job, results.allowed, is_nothing=False)
+    _add_notes(report, answer_notes(job, report, [*configs, *results.fleets], results.ranked, results.started))
+    report.notes = [note for note in report.notes if note]
+
     # advice about the means that the run of the best says to aim at
-    if found.runs:
-        job = replace(job, ask=found.runs[0].as_means(sizing_job(job)))
+    if results.runs:
+        job = replace(job, ask=results.runs[0].as_means(sizing_job(job)))
     report.bottleneck = advice(job, best, first, configs)
     report.advice = report.bottleneck.text
-    report.changes = [*changes, *report.bottleneck.changes]
+    report.changes += report.bottleneck.changes
+
+
+def _add_notes(report: ServeReport, notes: Sequence[Advice]) -> None:
+    """Add notes to a report, and those that flags can follow to its changes."""
+    for note in notes:
+        report.notes.append(note.text)
+        if note.flags:
+            report.changes.append(note)

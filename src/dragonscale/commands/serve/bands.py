@@ -8,7 +8,7 @@ from dragonscale.commands.serve.variant_records import ExpectedError
 from dragonscale.serving.advice.job import ServingJob
 from dragonscale.serving.space.bands import MEASURES, ServedBand, ServedKind, band_of, fitted_kernels, is_moe
 from dragonscale.serving.space.frontier import Config
-from dragonscale.training.search.bands import kind_name
+from dragonscale.training.search.error_bands import kind_name
 
 # The measures whose bands an answer shows.
 SHOWN = {"tpot": "TPOT", "ttft": "TTFT", "tokens": "tokens/s"}
@@ -39,7 +39,9 @@ def expected_error(kind: ServedKind) -> ExpectedError:
 
     >>> expected_error(ServedKind("mi355x", "sglang", True)).tpot
     """
-    medians = {measure: None if band.estimated else band.median for measure, band in bands_for(kind).items()}
+    medians: dict[str, float | None] = {}
+    for measure, band in bands_for(kind).items():
+        medians[measure] = None if band.estimated else band.median
     return ExpectedError(
         latency=medians["step"],
         throughput=medians["tokens"],
@@ -57,7 +59,7 @@ def rests_on(kind: ServedKind) -> str:
     for measure, name in SHOWN.items():
         band = bands[measure]
         runs = f"{band.runs:,} {kind_name(band.name)}"
-        if band.bias:
+        if band.bias:  # nearly all runs were on one side of what was expected
             side = "above" if band.bias > 0 else "below"
             runs += f", nearly all {abs(band.bias):.0%} or more {side} what is expected"
         measures.setdefault(runs, []).append(name)

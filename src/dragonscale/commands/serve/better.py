@@ -31,17 +31,19 @@ class Better:
     comparison: str
 
 
-def better_than(job: ServeAsked, plan: ServingPlan, given: ConfigReport, progress: Progress | None) -> Better | None:
+def better_than(
+    job: ServeAsked, plan: ServingPlan, given_row: ConfigReport, progress: Progress | None
+) -> Better | None:
     """What would be better than a given plan, or that nothing is; None where nothing else fits."""
     ask = job.ask
     ttft, tpot = ask.ttft, ask.tpot
     # without a target the plan has to be beaten under the pace of an answer, if it keeps that, else at its own times
-    keeps_pace = job.batch is None and (ask.tpot is None or given.tpot_s <= ask.tpot)
+    keeps_pace = job.batch is None and (ask.tpot is None or given_row.tpot_s <= ask.tpot)
     if not keeps_pace:
         if ttft is None:
-            ttft = SLACK * given.ttft_s
+            ttft = SLACK * given_row.ttft_s
         if "tpot" not in job.goals:
-            tpot = SLACK * given.tpot_s or None  # one token has no time per token
+            tpot = SLACK * given_row.tpot_s or None  # one token has no time per token
     formats = replace(job.formats, weights=plan.weights, compute=plan.compute, kv=plan.kv, attention=plan.attention)
     others = replace(job, ask=replace(ask, ttft=ttft, tpot=tpot), plan=None, batch=None, formats=formats)
     configs = search(others, progress)
@@ -54,21 +56,21 @@ def better_than(job: ServeAsked, plan: ServingPlan, given: ConfigReport, progres
         runs = confirm(sizing_job(others), chosen)
         best = runs[0].config if runs else best
     row = config_report(others, best)
-    return Better(row, comparison(given, row, len(configs)))
+    return Better(row, comparison(given_row, row, len(configs)))
 
 
-def comparison(given: ConfigReport, best: ConfigReport, searched: int) -> str:
+def comparison(given_row: ConfigReport, best: ConfigReport, searched: int) -> str:
     """How far a plan is from the best, in a sentence."""
-    tokens = given.output_tokens_per_s_per_chip
+    tokens = given_row.output_tokens_per_s_per_chip
     gain, more = math.inf, "the first"
     if tokens > 0:
         gain = best.output_tokens_per_s_per_chip / tokens
         more = f"{gain - 1:+.0%}"
     plan = f"{config_text(best)} on {best.copy_slice}"
     times = f"TTFT {render(best.ttft_s, 's')} and TPOT {render(best.tpot_s, 's')}"
-    if not given.meets_slo and best.meets_slo:
+    if not given_row.meets_slo and best.meets_slo:
         return f"It misses its targets; {plan} meets them, with {times} and {more} tokens/s a chip."
     if not best.meets_slo or gain < WORTH:
         return f"Nothing better among {searched:,} configurations of these chips, this engine and these formats."
-    waits = " with requests waiting no longer" if best.ttft_s <= SLACK * given.ttft_s else ""
+    waits = " with requests waiting no longer" if best.ttft_s <= SLACK * given_row.ttft_s else ""
     return f"{plan} gives {more} output tokens/s a chip{waits}: {times}."

@@ -16,9 +16,9 @@ from dragonscale.serving.advice.job import ServingJob
 from dragonscale.serving.advice.search import at_batches, is_narrower
 from dragonscale.serving.iteration.deployment import Deployment
 from dragonscale.serving.space.disaggregation import PooledConfig
+from dragonscale.serving.space.fleet_cost import FleetCost, config_cost
 from dragonscale.serving.space.frontier import Config
 from dragonscale.serving.space.ranking import loaded, replicas_for
-from dragonscale.serving.steady.economics import usd_per_million
 from dragonscale.serving.steady.targets import LATENCIES
 
 # Batches that are judged around the one that a fleet has at its rate, as fractions of it.
@@ -29,7 +29,7 @@ def config_report(job: ServingJob, config: Config, full: bool = False) -> Config
     """A configuration as a row; with `full` also its terms and memory, and beside its fields their ledgers."""
     plan, state, ask = config.plan, config.state, job.ask
     where, copies = _asked_slice(job, config)
-    tpot = 0.0 if ask.output == 1 else float(state.tpot)
+    tpot = 0.0 if ask.output == 1 else float(state.tpot)  # one token has no time per token
     by_name: dict[str, object] = {"plan": str(plan), "engine": job.engine_spec(config.engine)}
     if isinstance(config, PooledConfig):
         by_name |= {
@@ -37,6 +37,7 @@ def config_report(job: ServingJob, config: Config, full: bool = False) -> Config
             "decodes": config.pools.decodes,
             "places": config.pools.decode.batch,
         }
+    # fields that a configuration or its plan has by the same name are taken as they are
     row = ConfigReport(
         **shared(ConfigReport, config, plan, **by_name),
         slice=where,
@@ -84,11 +85,11 @@ def _asked_slice(job: ServingJob, config: Config) -> tuple[str, int]:
     """The slice that was asked for and the replicas it holds; where only the chip was named, that of one replica (of
     pools as many chips as they take)."""
     chip = config.piece.chip
-    for target, piece in job.targets:
-        if piece is None or target.name != chip.name:
+    for target, slice_ in job.targets:
+        if slice_ is None or target.name != chip.name:
             continue
-        if config.is_fleet or piece.chips % config.chips == 0:
-            return str(piece), max(piece.chips // config.chips, 1)
+        if config.is_fleet or slice_.chips % config.chips == 0:
+            return str(slice_), max(slice_.chips // config.chips, 1)
     return f"{chip.name}:{config.chips}" if config.is_fleet else str(config.piece), 1
 
 
@@ -124,12 +125,17 @@ def _add_idle(row: ConfigReport, config: PooledConfig) -> None:
 def _add_fleet(row: ConfigReport, job: ServingJob, config: Config, rate: float) -> None:
     """Add the replicas that serve a rate, in whole slices and rented one by one, with their chips and dollars."""
     replicas = replicas_for(config, job.ask)
-    row.replicas = replicas
+    set_fleet(row, replicas, config_cost(config, replicas), tokens_per_s=rate * job.ask.output)
     row.enough_replicas = replicas_for(config, replace(job.ask, rented=()))
-    row.fleet_chips = replicas * config.chips
-    if config.usd_per_h is not None:
-        row.fleet_usd_per_h = replicas * config.usd_per_h
-        row.fleet_usd_per_mtok = float(usd_per_million(rate * job.ask.output, 1, row.fleet_usd_per_h))
+
+
+def set_fleet(row: ConfigReport, replicas: int, cost: FleetCost, tokens_per_s: float) -> None:
+    """Set the replicas that serve a rate, with their chips and dollars. `tokens_per_s` are the output tokens of all
+    requests at that rate."""
+    row.replicas = replicas
+    row.fleet_chips = round(cost.chips)
+    row.fleet_usd_per_h = cost.usd_per_h
+    row.fleet_usd_per_mtok = cost.usd_per_mtok(tokens_per_s)
 
 
 def fleet_times(job: ServingJob, config: Config, configs: Sequence[Config], replicas: int) -> tuple[float, float]:
@@ -143,15 +149,15 @@ def fleet_times(job: ServingJob, config: Config, configs: Sequence[Config], repl
         return ttft, tpot
     # requests in flight, by Little's law
     in_flight = rate * (ttft + (job.ask.output - 1) * tpot)
-    about = (NEAR_BATCHES * in_flight).tolist()
-    near = sorted({min(max(round(batch), config.plan.data), config.most) for batch in about})
+    around = (NEAR_BATCHES * in_flight).tolist()
+    batches = sorted({min(max(round(batch), config.plan.data), config.most) for batch in around})
     if job.draft is not None:  # with as many drafts as it is launched with
         job = replace(job, draft=replace(job.draft, counts=(config.drafts,)))
     others: list[Config] = []
     for other in configs:
-        if other.drafts == config.drafts and not about[0] <= other.batch <= about[-1]:
+        if other.drafts == config.drafts and not around[0] <= other.batch <= around[-1]:
             others.append(other)
-    return loaded(config, [*at_batches(job, config, near), *others], rate, replicas)
+    return loaded(config, [*at_batches(job, config, batches), *others], rate, replicas)
 
 
 def violations(job: ServingJob, config: Config) -> list[str]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from dragonscale.commands.questions.simulate import SimulateQuestion
 from dragonscale.commands.serve.bands import add_bands, kind_of
-from dragonscale.commands.serve.config import violation
+from dragonscale.commands.serve.config import set_fleet, violation
 from dragonscale.commands.serve.serve_question import ServeAsked
 from dragonscale.commands.serve.serve_records import ConfigReport, config_text
 from dragonscale.commands.simulate.traffic_flags import read_classes
@@ -30,20 +30,11 @@ def sizing_job(asked: ServeAsked) -> SizingJob:
         flags = {name: value for name, value in asked.case.items() if name != "router"}
         (traffic_class,) = read_classes(SimulateQuestion("", **flags))
     return SizingJob(
-        model=asked.model,
-        ask=asked.ask,
-        targets=asked.goals,
-        engine=asked.engine,
-        limits=asked.limits,
-        draft=asked.draft,
-        batch=asked.batch,
-        compares_chips=asked.compares_chips,
-        context=None if asked.force else asked.model.context or None,
+        asked,
         traffic_class=traffic_class,
         router=asked.router or SimulateQuestion.router,
         session_s=asked.session_s,
         session_calls=asked.session_calls,
-        pace_s=asked.pace,
     )
 
 
@@ -101,9 +92,8 @@ def with_fleet(row: ConfigReport, replicas: int, cost: FleetCost, run: Simulated
     mean times. `tokens_per_s` are the output tokens of all requests at that rate."""
     if replicas != row.replicas:
         row.enough_replicas = None  # sized by the rule that the run did not bear out
-    row.replicas, row.simulated = replicas, True
-    row.fleet_chips, row.fleet_usd_per_h = round(cost.chips), cost.usd_per_h
-    row.fleet_usd_per_mtok = cost.usd_per_mtok(tokens_per_s)
+    set_fleet(row, replicas, cost, tokens_per_s)
+    row.simulated = True
     row.fleet_ttft_s = run.latency["ttft_s"].mean
     row.fleet_tpot_s = run.latency["tpot_s"].mean
 
@@ -117,10 +107,12 @@ def _corrected(asked: ServeAsked, row: ConfigReport, run: Confirmed) -> list[str
         "TPOT": latency["tpot_s"].mean,
         "tok/s per chip": run.run.output_tokens_per_s_per_chip,
     }
-    far = [name for name, value in expected.items() if value and abs(simulated[name] / value - 1) > MAX_DIFFERENCE]
-    if not far:
+    corrected = [
+        name for name, value in expected.items() if value and abs(simulated[name] / value - 1) > MAX_DIFFERENCE
+    ]
+    if not corrected:
         return []
-    shown = expected | {name: simulated[name] for name in far}
+    shown = expected | {name: simulated[name] for name in corrected}
     output = asked.ask.output
     token_ratio = shown["tok/s per chip"] / row.output_tokens_per_s_per_chip
     row.ttft_s, row.tpot_s, row.output_tokens_per_s_per_chip = shown.values()
@@ -133,7 +125,7 @@ def _corrected(asked: ServeAsked, row: ConfigReport, run: Confirmed) -> list[str
         if cost:
             setattr(row, name, cost / token_ratio)
     add_bands(row, kind_of(asked, run.config))
-    differences = " and ".join(f"{name} by {simulated[name] / expected[name] - 1:+.0%}" for name in far)
+    differences = " and ".join(f"{name} by {simulated[name] / expected[name] - 1:+.0%}" for name in corrected)
     return [
         f"What is expected is what was simulated where that is far from the steady state's formulas ({differences})."
     ]

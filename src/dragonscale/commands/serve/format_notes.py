@@ -22,14 +22,14 @@ LLAMA_STUDIED = ("fp8", "int8", "int4")
 MAX_REFUSALS = 3
 
 
-def refused_notes(job: ServeAsked, found: Possible, is_nothing: bool) -> list[str]:
+def refused_notes(job: ServeAsked, allowed: Possible, is_nothing: bool) -> list[str]:
     """Refusals as notes: of everything that was asked for, or of some of the chips."""
     if is_nothing:
-        return [f"Not possible: {text}, or add --force." for text in found.refusals[:MAX_REFUSALS]]
-    if job.everywhere and len(found.refusals) > MAX_REFUSALS:
-        names = ", ".join(chip.name for chip in found.refused_chips)
+        return [f"Not possible: {text}, or add --force." for text in allowed.refusals[:MAX_REFUSALS]]
+    if job.everywhere and len(allowed.refusals) > MAX_REFUSALS:
+        names = ", ".join(chip.name for chip in allowed.refused_chips)
         return [f"Left out, because no engine runs that there: {names}."]
-    return [f"Left out: {text}." for text in found.refusals]
+    return [f"Left out: {text}." for text in allowed.refusals]
 
 
 def forced_notes(job: ServeAsked) -> list[str]:
@@ -44,6 +44,7 @@ def forced_notes(job: ServeAsked) -> list[str]:
 def format_notes(job: ServeAsked, configs: Sequence[Config]) -> list[str]:
     """What was made of the checkpoint's formats, what narrower ones cost in quality, and that an engine is archived."""
     notes: list[str] = []
+    # chips by what becomes of the checkpoint's formats there, so that one sentence names all that do the same
     chips_by_change: dict[str, list[str]] = {}
     for config in configs:
         chip, plan = config.piece.chip, config.plan

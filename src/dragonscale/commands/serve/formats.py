@@ -31,10 +31,10 @@ def format_request(question: ServeQuestion) -> FormatRequest:
 
 def check_formats(question: ServeQuestion, model: Transformer) -> None:
     """Refuse unknown dtypes, pairs that have no kernels anywhere, and formats wider than the checkpoint's."""
-    known = [*DTYPE_BYTES, "fp8_block"]
+    dtypes = [*DTYPE_BYTES, "fp8_block"]
     for flag in ("weights", "compute", "kv_dtype", "attention", "dtype"):
         dtype = getattr(question, flag)
-        allowed = list(FORMATS) if flag == "attention" else known
+        allowed = list(FORMATS) if flag == "attention" else dtypes
         if dtype and dtype not in allowed:
             raise unknown("dtype", dtype, allowed, close=paired(dtype, allowed))
     read_quantize(question.quantize)

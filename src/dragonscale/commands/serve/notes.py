@@ -7,10 +7,10 @@ from dragonscale.commands.serve.advice import margin_advice
 from dragonscale.commands.serve.format_notes import forced_notes, format_notes
 from dragonscale.commands.serve.serve_question import ServeAsked
 from dragonscale.commands.serve.serve_records import ServeReport
-from dragonscale.commands.serve.start_check import StartCheck
 from dragonscale.physics.units import render
 from dragonscale.serving.advice.bills import deployed
 from dragonscale.serving.advice.search import RankedByFormat, at_batches, is_narrower
+from dragonscale.serving.advice.start_check import StartCheck
 from dragonscale.serving.iteration.timed_shapes import untimed_experts
 from dragonscale.serving.space.disaggregation import PooledConfig
 from dragonscale.serving.space.frontier import Config
@@ -22,6 +22,7 @@ def brief_notes(job: ServeAsked, report: ServeReport, confirm: bool, configs: Se
     """The targets that are missed, or met by little, and those that only a run would judge."""
     first = report.configs[0]
     notes = [f"{text}." for text in first.violations]
+    # which only a run judges
     percentiles = [LATENCIES[name] for name, goal in job.goals.items() if goal.share]
     if percentiles and not confirm:
         notes.append(f"In brief {' and '.join(percentiles)} are judged by means, not by percentiles.")
@@ -64,10 +65,15 @@ def _with_format_notes(ranked: RankedByFormat) -> list[Config]:
 
 def _ranking_note(job: ServeAsked, shown: Sequence[Config], configs: Sequence[Config]) -> str:
     """Which chips are ranked and sized by less than what is expected of them, and what would be first otherwise."""
-    fractions = {config.piece.chip.name: config.counted for config in shown if config.counted < 1}
+    fractions: dict[str, str] = {}
+    for config in shown:
+        if config.counted < 1:
+            name = config.piece.chip.name
+            fractions[name] = f"{name} ({config.counted:.0%})"
+    # one chip alone has nothing to be ranked against
     if not fractions or not (job.compares_chips or job.ask.rate):
         return ""
-    names = ", ".join(f"{name} ({fraction:.0%})" for name, fraction in fractions.items())
+    names = ", ".join(fractions.values())
     note = (
         "Never measured, or nearly always slower than expected: ranked and sized by the slow end of the band, as part "
         f"of what is expected: {names}."
@@ -75,6 +81,7 @@ def _ranking_note(job: ServeAsked, shown: Sequence[Config], configs: Sequence[Co
     first = shown[0]
     narrower = is_narrower(first, job.model)
     alike = [config for config in configs if config.meets and is_narrower(config, job.model) == narrower]
+    # what would be first if every expectation counted in full
     hoped = min(alike or shown, key=lambda config: (config.usd_per_h is None, config.cost * config.counted))
     if hoped.counted < 1 and hoped.piece.chip.name != first.piece.chip.name:
         note += f" At what is expected {hoped.plan} on {hoped.piece} would be first: measure it before you buy."
@@ -113,7 +120,7 @@ def at_most(job: ServeAsked, best: Config) -> str:
         return ""
     scheduling = job.engine_on(best.piece.chip, best.engine, best.chips).scheduling
     allowed, fitting = scheduling.max_sequences * best.plan.data, best.most
-    full = min(at_batches(job, best, [fitting]), key=lambda config: float(config.state.tpot))
+    (full,) = at_batches(job, best, [fitting])
     times = f"TTFT {render(float(full.state.ttft), 's')}"
     if job.ask.output > 1:
         times = f"TPOT {render(float(full.state.tpot), 's')}, {times}"

@@ -38,9 +38,12 @@ def saved_plan(asked: ServeAsked, best: ConfigReport) -> plan_file.SavedPlan:
     prefill = plan_file.SavedPrefill()
     if pool is not None:
         replicas = best.decodes
-        plan = plan_text(parse_serving_plan(pool.plan), asked.model)
-        other = pool.engine if pool.engine != best.engine else ""
-        prefill = plan_file.SavedPrefill(asked.written_slice(pool.slice), plan, pool.replicas, other)
+        prefill = plan_file.SavedPrefill(
+            asked.written_slice(pool.slice),
+            plan_text(parse_serving_plan(pool.plan), asked.model),
+            pool.replicas,
+            pool.engine if pool.engine != best.engine else "",
+        )
     return plan_file.SavedPlan(
         parse_serving_plan(best.plan),
         written(question.model),
@@ -82,22 +85,24 @@ def _drafts(asked: ServeAsked, best: ConfigReport) -> plan_file.SavedDrafts:
     if asked.draft is None or not best.drafts:
         return plan_file.SavedDrafts()
     chances = asked.draft.acceptance
-    text = ",".join(f"{one:g}" for one in (chances if isinstance(chances, tuple) else (chances,)))
+    by_position = chances if isinstance(chances, tuple) else (chances,)
+    text = ",".join(f"{chance:g}" for chance in by_position)
     return plan_file.SavedDrafts(best.drafts, text, written(asked.question.draft))
 
 
-AS_ASKED = ("token_budget", "memory_fraction", "price", "pricing", "owned", "family", "force", "set", "assume")
-"""Flags that both commands have, and that a plan does not say."""
+# Flags that both commands have, and that a plan does not say.
+SHARED_FLAGS = ("token_budget", "memory_fraction", "price", "pricing", "owned", "family", "force", "set", "assume")
 
 
 def simulate_question(asked: ServeAsked, best: ConfigReport) -> SimulateQuestion:
     """Replicas of a configuration under their traffic: at the rate that was asked for, or with as many clients as keep
     their batches full."""
     saved, chip = saved_plan(asked, best), piece_of(asked, best.copy_slice).chip
-    plain = asked.is_auto and auto_choice(chip, asked.model, saved.plan.chips, saved.plan).engine == saved.engine
+    is_usual = asked.is_auto and auto_choice(chip, asked.model, saved.plan.chips, saved.plan).engine == saved.engine
+    engine = "" if is_usual else saved.engine
     rate = saved.traffic.rate
     shared = round(saved.traffic.prompt * saved.traffic.cached)
-    words: dict[str, Any] = {
+    flags: dict[str, Any] = {
         "replicas": saved.replicas if saved.replicas > 1 else None,
         "rate": rate,
         "clients": None if rate else saved.batch * saved.replicas,
@@ -106,19 +111,20 @@ def simulate_question(asked: ServeAsked, best: ConfigReport) -> SimulateQuestion
         "prefixes": f"1x{shared}" if shared else "",  # one prefix that all prompts begin with, as serve counts it
         **{name: getattr(saved.targets, name) for name in LATENCIES},
         "plan": plan_text(saved.plan, asked.model),
-        "engine": "" if plain else saved.engine,
+        "engine": engine,
         "max_seqs": -(-saved.batch // saved.plan.data),
         "drafts": saved.speculation.drafts,
         "accept": saved.speculation.acceptance,
         "draft": saved.speculation.draft,
-        **{name: getattr(asked.question, name) for name in AS_ASKED},
+        **{name: getattr(asked.question, name) for name in SHARED_FLAGS},
     }
-    words |= asked.case and {**asked.case, "clients": None}
+    if asked.case:
+        flags |= {**asked.case, "clients": None}
     if saved.prefill.slice:
-        words |= {"prefill_on": saved.prefill.slice, "prefill_plan": saved.prefill.plan}
-        words["prefill_engine"] = _prefill_engine(asked, best, words["engine"])
-        words["prefill_replicas"] = saved.prefill.replicas if saved.prefill.replicas > 1 else None
-    return SimulateQuestion(saved.model, on=saved.slice, **words)
+        flags |= {"prefill_on": saved.prefill.slice, "prefill_plan": saved.prefill.plan}
+        flags["prefill_engine"] = _prefill_engine(asked, best, engine)
+        flags["prefill_replicas"] = saved.prefill.replicas if saved.prefill.replicas > 1 else None
+    return SimulateQuestion(saved.model, on=saved.slice, **flags)
 
 
 def _prefill_engine(asked: ServeAsked, best: ConfigReport, engine: str) -> str:
@@ -143,10 +149,12 @@ def next_command(asked: ServeAsked, report: ServeReport) -> str:
         next_question = replace(next_question, max_seqs=launched.scheduling.max_sequences)
     if not (next_question.replicas or next_question.prefill_replicas):  # a single replica gets everything
         next_question = replace(next_question, router=SimulateQuestion.router)
-    held = next((one for one in report.max_rates if (one.slice, one.plan) == (best.copy_slice, best.plan)), None)
-    if held and held.requests_per_s and not next_question.rate and not asked.case:  # what was found by running it
-        rate = f"{held.requests_per_s:.4g}/s"
-        next_question = replace(next_question, replicas=None, clients=None, rate=rate)
+    if not next_question.rate and not asked.case:
+        for max_rate in report.max_rates:  # the rate that was found by running it
+            if (max_rate.slice, max_rate.plan) == (best.copy_slice, best.plan) and max_rate.requests_per_s:
+                rate = f"{max_rate.requests_per_s:.4g}/s"
+                next_question = replace(next_question, replicas=None, clients=None, rate=rate)
+                break
     return command_of(next_question)
 
 

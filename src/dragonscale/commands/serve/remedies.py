@@ -21,6 +21,7 @@ def missed(job: ServeAsked, nearest: Config) -> list[Advice]:
     lacking = " and ".join(violations(job, nearest))
     where = f"{nearest.plan} on {nearest.piece}, batch {nearest.batch}"
     sentences = [Advice(f"Nothing meets the targets. The nearest is {where}: {lacking}.")]
+    # an empty flag leaves open what was asked for
     changes = remedies(job, nearest)
     sentences += [_sentence(job, remedy) for remedy in changes]
     if not any(remedy.suffices for remedy in changes):
@@ -78,26 +79,36 @@ def left_out(job: ServeAsked, configs: Sequence[Config], chosen: Sequence[Config
     meets the targets."""
     if not job.compares_chips:
         return []
-    fitting = {config.piece.chip.name for config in configs}
-    meeting = {config.piece.chip.name for config in configs if config.meets}
-    priced = {config.piece.chip.name for config in configs if config.usd_per_h is not None}
+    by_chip: dict[str, list[Config]] = {}
+    for config in configs:
+        by_chip.setdefault(config.piece.chip.name, []).append(config)
     shown = {config.piece.chip.name for config in chosen}
-    others = {chip.name: str(piece or chip.name) for chip, piece in job.targets if chip.name not in shown}
+    unfit: list[str] = []
+    dearer: list[str] = []
+    missing: list[str] = []
+    for chip, slice_ in job.targets:
+        if chip.name in shown:
+            continue
+        name = str(slice_ or chip.name)
+        of_chip = by_chip.get(chip.name)
+        if of_chip is None:
+            unfit.append(name)
+        elif any(config.meets for config in of_chip):
+            if of_chip[0].usd_per_h is not None:
+                dearer.append(name)
+        elif job.goals or job.pace is None:
+            missing.append(name)
+        else:  # a pace that nobody asked for: how near the chip comes to it
+            rate = max(float(1 / config.state.tpot) for config in of_chip)
+            missing.append(f"{name} ({rate:.2g} at most)")
 
     sentences: list[str] = []
-    unfit = [name for chip, name in others.items() if chip not in fitting]
     if unfit:
         sentences.append(f"Nothing fits on {', '.join(unfit)}.")
-    dearer = [name for chip, name in others.items() if chip in meeting and chip in priced]
     if dearer and not job.top_asked:
         sentences.append(f"Dearer than these: {', '.join(dearer)} (--top {job.top} shows all).")
-    missing = {chip: name for chip, name in others.items() if chip in fitting and chip not in meeting}
-    if not missing:
-        return sentences
-    if job.goals or job.pace is None:
-        return [*sentences, f"Nothing meets the targets on {', '.join(missing.values())}."]
-    quickest: list[str] = []
-    for chip, name in missing.items():
-        rate = max(float(1 / config.state.tpot) for config in configs if config.piece.chip.name == chip)
-        quickest.append(f"{name} ({rate:.2g} at most)")
-    return [*sentences, f"No user gets {1 / job.pace:.3g} tokens/s on {', '.join(quickest)}."]
+    if missing and (job.goals or job.pace is None):
+        sentences.append(f"Nothing meets the targets on {', '.join(missing)}.")
+    elif missing and job.pace is not None:
+        sentences.append(f"No user gets {1 / job.pace:.3g} tokens/s on {', '.join(missing)}.")
+    return sentences

@@ -335,6 +335,7 @@ def fleet_text(report: records.ServeReport, first: records.ConfigReport) -> str:
 
     slices = f"{first.fleet_chips // (first.copies * first.chips):,} x {first.slice}"
     run = ran(report, first)
+    # what one replica takes: as simulated, or at most as its full batches have it
     capacity, how = first.requests_per_s, "/s or less"
     if run is not None and run.requests_per_s is not None:
         capacity, how = run.requests_per_s, "/s by running"
@@ -451,6 +452,7 @@ def bounds_text(work: records.ServeRequest, first: records.ConfigReport) -> str:
 
 def prefill_text(report: records.ServeReport, first: records.ConfigReport) -> str:
     """What of a prompt is computed, alone and in chunks beside the others."""
+    # what no prefix cache has
     new_tokens = max(1, round(report.workload.prompt * (1 - report.workload.cached)))
     alone = sum(term.expected_s for term in first.prefill_terms)
     text = f"{amount(alone, 's')} for a prompt of {new_tokens:,} tokens with no other request running"
@@ -463,6 +465,7 @@ def prefill_text(report: records.ServeReport, first: records.ConfigReport) -> st
 def memory_stack(first: records.ConfigReport) -> laid.StackedBar:
     """What fills the HBM of a chip; the rest of the bar is free or unused."""
     limit = first.hbm_limit_bytes
+    # bytes; what is free is the part of the bar that no part fills
     parts: list[laid.BarPart] = []
     for name, field in MEMORY_PARTS.items():
         size = getattr(first.memory, f"{field}_bytes", 0)
@@ -473,7 +476,7 @@ def memory_stack(first: records.ConfigReport) -> laid.StackedBar:
 
 def time_stack(name: str, terms: list[StepTerm], detail: bool, legend: str = "list") -> laid.StackedBar:
     """Where an iteration goes; its parts add up to it."""
-    total = sum(term.expected_s for term in terms) or 1.0
+    total = sum(term.expected_s for term in terms) or 1.0  # seconds
     parts: list[laid.BarPart] = []
     for term in terms:
         if detail or term.expected_s > SHOWN_SHARE * total:

@@ -68,14 +68,14 @@ class ServeAsked(ServingJob):
         """The router that the answer is worked out for; empty where any will do."""
         return self.case.get("router", "")
 
-    def written_slice(self, piece: str) -> str:
+    def written_slice(self, slice_: str) -> str:
         """A slice as a command reads it: with the path of its chip's file, where it has one."""
-        name, _, topology = piece.partition(":")
+        name, _, topology = slice_.partition(":")
         parts = self.question.on.split(",") if isinstance(self.question.on, str) else []
         for part in parts:
             if chip_path(part) and parse_target(part.strip())[0].name == name:
                 return f"{chip_path(part)}:{topology}"
-        return piece
+        return slice_
 
 
 def read_question(question: ServeQuestion) -> ServeAsked:
@@ -174,10 +174,10 @@ def _complete_plan(job: ServeAsked, saved: SavedPlan) -> ServingPlan:
     """The given plan as the engine runs it: in the formats and with the spread that flags say, and with `tensor` for
     the chips of the slice that it leaves open."""
     plan, question = saved.plan, job.question
-    chip, piece = job.targets[0]
+    chip, slice_ = job.targets[0]
     # a plan that leaves `tensor` open takes the whole slice for it
-    fills_slice = not saved.whole and piece is not None
-    chips = plan.chips if saved.whole or piece is None else piece.chips
+    fills_slice = not saved.whole and slice_ is not None
+    chips = plan.chips if saved.whole or slice_ is None else slice_.chips
     on_all_chips = replace(plan, tensor=max(plan.tensor * chips // plan.chips, 1))
     engine = engine_on(job.engine, chip, job.model, job.limits, chips, on_all_chips).name
     plan = replace(plan, **planned_formats(saved, question, engine, chip, job.model))
@@ -187,7 +187,7 @@ def _complete_plan(job: ServeAsked, saved: SavedPlan) -> ServingPlan:
     if fills_slice:
         if chips % plan.chips:
             raise InputError(
-                f"The plan {plan} splits {plan.chips} ways, which does not divide the {chips} chips of {piece}."
+                f"The plan {plan} splits {plan.chips} ways, which does not divide the {chips} chips of {slice_}."
             )
         plan = replace(plan, tensor=chips // plan.chips)
     return plan
@@ -337,7 +337,7 @@ def _requests(
         **means,
         rate=_positive(question.rate, "count/s", "--rate"),
         cached=question.cached,
-        rented=tuple((chip.name, piece.chips) for chip, piece in where.targets if piece is not None),
+        rented=tuple((chip.name, slice_.chips) for chip, slice_ in where.targets if slice_ is not None),
     )
 
 
@@ -401,9 +401,9 @@ def _with_saved(question: ServeQuestion, saved: SavedPlan | None) -> ServeQuesti
         return question
     if not saved.speculation.acceptance:  # which is for whoever runs it to say; without it no drafts are counted
         saved = replace(saved, speculation=SavedDrafts())
-    said = said_by(saved)
-    at_default = [name for name in said if getattr(question, name) == getattr(DEFAULTS, name)]
-    return replace(question, **{name: said[name] for name in at_default})
+    by_file = said_by(saved)
+    at_default = [name for name in by_file if getattr(question, name) == getattr(DEFAULTS, name)]
+    return replace(question, **{name: by_file[name] for name in at_default})
 
 
 def said_by(saved: SavedPlan) -> dict[str, Any]:

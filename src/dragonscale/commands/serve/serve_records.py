@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 import msgspec
 
 from dragonscale.commands.advised import Advice
-from dragonscale.commands.prices import PriceRow
 from dragonscale.commands.record import Record
 from dragonscale.commands.serve.variant_records import (
     ExpectedError,
@@ -17,6 +16,7 @@ from dragonscale.commands.serve.variant_records import (
     Speculation,
 )
 from dragonscale.errors import INFEASIBLE, MISSED, Infeasible
+from dragonscale.physics.hardware.price_rows import PriceRow
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger
 from dragonscale.serving.advice.bills import MemoryUse, StepTerm, iteration_ledgers

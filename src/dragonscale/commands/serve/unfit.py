@@ -24,6 +24,7 @@ class UnfitText:
 def unfit(job: ServingJob, brief: bool = False) -> UnfitText:
     """Why nothing fits at all, and what to change. In brief the bytes that a given plan lacks alone."""
     why = why_unfit(job, brief)
+    # what is wrong first, then what would fit
     sentences: list[Advice] = []
     if why.division is not None:
         sentences.append(Advice(_division_text(job.model, why.division)))
@@ -33,9 +34,9 @@ def unfit(job: ServingJob, brief: bool = False) -> UnfitText:
     if why.shortage is not None:
         sentences.append(Advice(_shortage_text(job.model, why.shortage)))
     if why.larger_slice is not None:
-        piece = why.larger_slice.piece
-        text = f"Of the usual sizes the smallest that holds it is {piece}, with {why.larger_slice.plan}."
-        sentences.append(Advice(text, {"on": str(piece), "plan": ""}, FITS))
+        slice_ = why.larger_slice.piece
+        text = f"Of the usual sizes the smallest that holds it is {slice_}, with {why.larger_slice.plan}."
+        sentences.append(Advice(text, {"on": str(slice_), "plan": ""}, FITS))
     if why.smaller_batch is not None:
         flags = {"batch": str(why.smaller_batch)}
         sentences.append(Advice(f"The largest batch that fits is {why.smaller_batch}.", flags, FITS))
@@ -56,7 +57,7 @@ def unfit(job: ServingJob, brief: bool = False) -> UnfitText:
 
 def _division_text(model: Transformer, division: Indivisible) -> str:
     """That heads cannot be dealt out over a slice, and what fits on one of nearly its size."""
-    chips = division.piece.chips
+    chips = division.slice_.chips
     if division.heads_divide:
         text = f"{division.engine} has no way to split {model.name} over {chips} chips"
     else:
@@ -69,13 +70,13 @@ def _division_text(model: Transformer, division: Indivisible) -> str:
 
 def _shortage_text(model: Transformer, shortage: Shortage) -> str:
     """The bytes that the largest slice lacks."""
-    plan, piece = shortage.plan, shortage.piece
+    plan, slice_ = shortage.plan, shortage.slice_
     if not shortage.is_memory:
-        return f"No batch of {shortage.sequences} can be split as {plan} on {piece}."
+        return f"No batch of {shortage.sequences} can be split as {plan} on {slice_}."
     sequences = f"{shortage.sequences} sequences" if shortage.sequences > 1 else "one sequence"
     missing = shortage.needed_bytes - shortage.usable_bytes
     return (
-        f"{model.name} does not fit on {piece}: {plan} needs {shortage.needed_bytes / 1e9:.1f} GB per chip for the "
+        f"{model.name} does not fit on {slice_}: {plan} needs {shortage.needed_bytes / 1e9:.1f} GB per chip for the "
         f"weights and {sequences} of {shortage.tokens:,} tokens, {missing / 1e9:.1f} GB more than the "
         f"{shortage.usable_bytes / 1e9:.1f} GB that {shortage.engine} can use there."
     )

@@ -59,14 +59,14 @@ def configs_table(
     """Configurations, one a line; with a rate, the chips and dollars of the fleet that serves it."""
     compares_chips = len({row.chip for row in configs}) > 1
     is_fleet = configs[0].replicas is not None
-    numbers = count(1)
+    numbering = count(1)  # one for each row, as the table is laid out from the top
 
     def tpot(row: records.ConfigReport) -> str:
         estimated = "~" if compares_chips and "tokens" in row.estimated else ""
         return estimated + amount(row.tpot_s or None, "s")  # one token has no time per token
 
     columns = config_columns(report.workload) | {
-        "#": lambda _: next(numbers),
+        "#": lambda _: next(numbering),
         "TPOT": (tpot, ""),
         "meets SLO": lambda row: "yes" if row.meets_slo else "no",
     }
@@ -103,7 +103,7 @@ def _engines_line(report: records.ServeReport) -> str:
     (first, _), *others = rows.items()
     if not others:
         return ""
-    return f"by {first}; " + "; ".join(f"{', '.join(numbers)} by {name}" for name, numbers in others)
+    return f"by {first}; " + "; ".join(f"{', '.join(row_numbers)} by {name}" for name, row_numbers in others)
 
 
 def _prices_line(report: records.ServeReport, chips: Sequence[str]) -> str:
@@ -135,8 +135,8 @@ def frontier_table(report: records.ServeReport) -> laid.Grid:
             indices.remove(min(indices - {0, last}, key=lambda other: abs(other - index)))
             indices.add(index)
     shown = [frontier[index] for index in sorted(indices)]
-    most = max(row.output_tokens_per_s_per_chip for row in shown)
-    columns = config_columns(report.workload) | {"": lambda row: row.output_tokens_per_s_per_chip / most}
+    highest = max(row.output_tokens_per_s_per_chip for row in shown)
+    columns = config_columns(report.workload) | {"": lambda row: row.output_tokens_per_s_per_chip / highest}
     counted = f"{len(frontier)}"
     if len(shown) < len(frontier):
         counted = f"{len(shown)} of {len(frontier)}"

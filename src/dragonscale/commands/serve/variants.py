@@ -9,7 +9,8 @@ from dragonscale.commands.serve.config import config_report
 from dragonscale.commands.serve.remedies import drafter
 from dragonscale.commands.serve.serve_question import ServeAsked
 from dragonscale.commands.serve.variant_records import DraftRow
-from dragonscale.serving.advice.bills import deployed, scalar
+from dragonscale.physics.numbers import first_number
+from dragonscale.serving.advice.bills import deployed
 from dragonscale.serving.advice.job import ServingJob
 from dragonscale.serving.advice.pools import why_no_pools
 from dragonscale.serving.advice.search import ranked_by_format
@@ -34,7 +35,7 @@ def speculation_report(job: ServingJob, config: Config) -> records.Speculation |
     if draft is None or (draft.source and not config.drafts):
         return None
     deployment = deployed(job, config)
-    keys = job.ask.context
+    keys = job.ask.context  # tokens that a sequence attends to, on average
     # the model's own heads make so many; others may be asked for more
     max_drafts = max(draft.counts)
     if not draft.source:
@@ -105,7 +106,7 @@ def _no_pools_text(job: ServeAsked) -> str:
     why = why_no_pools(job)
     if why:
         return f"Prefill and decode apart do not run: {why}."
-    *others, last = [str(piece or chip.name) for chip, piece in job.targets]
+    *others, last = [str(slice_ or chip.name) for chip, slice_ in job.targets]
     where = f"{', '.join(others)} or {last}" if others else last
     return f"A replica that prefills and one that decodes do not both fit on {where}."
 
@@ -141,6 +142,7 @@ def compared_text(pools: records.ConfigReport, together: records.ConfigReport) -
 def _pool_advice(pools: Pools, gain: float | None, pays: bool, compared: str) -> str:
     if not pools.meets:
         return "Disaggregated prefill and decode miss the targets too."
+    # bytes of caches a second over what the links send
     used = pools.requests * pools.transfer_bytes / pools.port_bytes_per_s
     links = f"KV caches take {used:.0%} of the prefill replicas' links"
     if gain is None:
@@ -162,6 +164,7 @@ def prefix_report(job: ServingJob, config: Config) -> records.PrefixCache | None
     deployment = deployed(job, config)
     cached = hit(deployment, ask.prompt, ask.past)
     fitting = rooms(deployment, ask.past, config.batch, ask.prompt + ask.output, HOST_BYTES)
+    # the shared prefix itself is one of those that fit
     advice = f"A hit saves {cached.saved:.0%} of the prefill"
     if fitting.hbm < 2:
         advice += "; no other prefix fits in HBM beside this batch"
@@ -173,7 +176,7 @@ def prefix_report(job: ServingJob, config: Config) -> records.PrefixCache | None
         prefill_from_hbm_s=cached.from_hbm,
         prefill_from_host_s=cached.from_host,
         saved=cached.saved,
-        prefix_bytes=scalar(cache_per_chip(deployment, float(ask.past))),
+        prefix_bytes=first_number(cache_per_chip(deployment, float(ask.past))),
         prefixes_hbm=fitting.hbm,
         prefixes_host=fitting.host,
         host_pays=cached.host_pays,

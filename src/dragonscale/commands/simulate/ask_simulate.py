@@ -8,7 +8,6 @@ from typing import Any
 
 from dragonscale.blocks.sheet import NextStep, Sheet
 from dragonscale.commands.given import unnamed
-from dragonscale.commands.prices import price_rows
 from dragonscale.commands.questions.flag import fields_of, written
 from dragonscale.commands.questions.simulate import SimulateQuestion
 from dragonscale.commands.record import Face, bind, shared
@@ -18,6 +17,7 @@ from dragonscale.commands.simulate.simulate_question import SimulateAsked, read_
 from dragonscale.commands.simulate.simulate_sheet import simulate_sheet
 from dragonscale.commands.simulate.verdict import change_flags, verdict_text
 from dragonscale.listener import Listener
+from dragonscale.physics.hardware.price_rows import price_rows
 from dragonscale.physics.hardware.prices import unpriced
 from dragonscale.serving.space.fleet_cost import fleet_cost
 from dragonscale.serving.space.frontier import Ask, judge
@@ -137,7 +137,9 @@ def run_simulation(
         capacity = find_capacity(job, result, load, searching)
     elif job.deadline_s and asked.question.max_rate is not False:
         capacity = find_by_deadline(job, result)
-    return _report(asked, result, load, capacity).came_of(result), result
+    report = _report(asked, result, load, capacity)
+    report.result = result
+    return report, result
 
 
 def _wants_capacity(asked: SimulateAsked, result: SimulationResult, load: Backlog) -> bool:
@@ -221,7 +223,9 @@ def _described_traffic(asked: SimulateAsked) -> dict[str, Any]:
     if question.clients:
         names.append("clients")
     else:
-        names += ["arrivals", "rate"] if question.rate else ["arrivals"]
+        names.append("arrivals")
+        if question.rate:
+            names.append("rate")
     names += ["prompt", "output", "lengths"]
     names += [name for name in ("prefixes", "adapters", "images", "deadline") if getattr(question, name)]
     return {name: getattr(question, name) for name in names}
@@ -257,11 +261,13 @@ def _pool_row(job: FleetJob, named: NamedPool) -> records.PoolRow:
 def _capacity_report(asked: SimulateAsked, capacity: FleetCapacity) -> records.CapacityReport:
     """What was found by running, in numbers."""
     job = asked.job
+    # the run at the largest rate that holds; a trial without a rate shows why none does
     best = capacity.trial if capacity.rate is not None else None
     confirmed = capacity.confirmed
     run = confirmed or best
     asked_rate = job.traffic.rate or 0.0
-    sizes = capacity.remedy.sizes if capacity.remedy is not None else None
+    # of the pools that hold the asked rate; none where nothing that was tried does
+    sizes = capacity.remedy and capacity.remedy.sizes
     chips = usd_per_h = usd_per_mtok = None
     if sizes is not None:
         counts = replicas_with(job, sizes.replicas, sizes.prefills)
@@ -313,6 +319,7 @@ def _class_report(
     rate = result.measured / seconds
     queue_s, ttft_s, e2e_s, _ = (times.mean.value for times in result.latency.values())
     finished = max(result.finished, 1)
+    # tokens of all requests that ended, at the rate of those that were measured
     input_tokens_per_s = rate * result.input_tokens / finished
     output_tokens_per_s = rate * result.output_tokens / finished
     usd_per_h = None if fleet_usd_per_h is None else served_share * fleet_usd_per_h
@@ -358,6 +365,7 @@ def _analytic(asked: SimulateAsked, result: SimulationResult) -> records.Analyti
     if not alike or not result.outcome.finished:
         return None
     deployment = job.deployment
+    # requests that run on one replica at a time
     batch = max(1, round(result.mean_running / max(job.fleet.pool.replicas, 1)))
     workload = Ask(job.traffic.prompt, job.traffic.output)
     plans = one_plan(deployment.piece, deployment.plan)
@@ -371,7 +379,9 @@ def _analytic(asked: SimulateAsked, result: SimulationResult) -> records.Analyti
 def _sheet(report: records.SimulateReport, detail: bool) -> Sheet:
     command, why = next_command(report)
     sheet = simulate_sheet(report, detail)
-    return Sheet((*sheet.blocks, NextStep(command, why))) if command else sheet
+    if command:
+        sheet = Sheet((*sheet.blocks, NextStep(command, why)))
+    return sheet
 
 
 bind(records.SimulateReport, Face(_sheet, draw, timeline=save_run))

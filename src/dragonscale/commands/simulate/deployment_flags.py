@@ -33,6 +33,7 @@ def read_deployment(model_name: Any, question: SimulateQuestion, saved: SavedPla
     named = question.on or saved.slice
     if not named:
         raise InputError("Say where a replica runs: --on h100:8, or a plan file that names its slice.")
+    # what a chip costs depends on which chip it is
     unpriced = _slice(named)
     replica_slice = slice_at_price(unpriced, read_prices(question, unpriced.chip)[0])
     chip, chips = replica_slice.chip, replica_slice.chips
@@ -40,6 +41,7 @@ def read_deployment(model_name: Any, question: SimulateQuestion, saved: SavedPla
     plan = saved.plan if saved.whole else filling(saved.plan, replica_slice)
     limits = LaunchLimits(question.max_seqs, question.token_budget, question.memory_fraction)
     engine = engine_on(question.engine or saved.engine or AUTO, chip, model, limits, chips, plan)
+    # formats that the plan leaves open are those that the engine takes there
     formats = planned_formats(saved, ServeQuestion(model_name), engine.name, chip, model)
     return deploy(model, replica_slice, replace(plan, **formats), engine)
 

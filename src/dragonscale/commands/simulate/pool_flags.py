@@ -51,10 +51,10 @@ class PoolTable(Strict, frozen=True):
 
     def over(self, question: SimulateQuestion) -> SimulateQuestion:
         """The question about this pool."""
-        given = {name: value for name, value in msgspec.to_builtins(self).items() if value not in ("", None)}
-        for name in ("upto", "classes"):
-            given.pop(name, None)
-        return replace(question, **({"plan": "", "autoscale": "", "host_cache": ""} | given))
+        settings = {name: value for name, value in msgspec.to_builtins(self).items() if value not in ("", None)}
+        for name in ("upto", "classes"):  # which say what comes to the pool, and not what it is
+            settings.pop(name, None)
+        return replace(question, **({"plan": "", "autoscale": "", "host_cache": ""} | settings))
 
     @property
     def max_tokens(self) -> int:
@@ -96,7 +96,7 @@ def read_pools(text: str) -> list[PoolTable]:
             pools.append({"on": name})
         elif not pools:
             raise InputError(f"--pool is {shorten(text)}; begin with the slice of a replica: --pool h200:4,replicas=2.")
-        elif name in plan_settings:
+        elif name in plan_settings:  # a plan's own settings have commas between them, as pools do
             pools[-1]["plan"] = ",".join(filter(None, (pools[-1].get("plan", ""), part)))
         elif name not in PoolTable.__struct_fields__:
             raise unknown("part of --pool called", name, PoolTable.__struct_fields__)
@@ -122,14 +122,14 @@ def class_indices(tables: Sequence[PoolTable], names: Sequence[str]) -> list[tup
     for table in tables:
         for name in table.classes:
             if name not in names:
-                known = f"classes are {', '.join(names)}" if names else "there are none; add --class or --traffic"
-                raise InputError(f"The pool {table.on} is for the class {shorten(name)}, and {known}.")
+                hint = f"classes are {', '.join(names)}" if names else "there are none; add --class or --traffic"
+                raise InputError(f"The pool {table.on} is for the class {shorten(name)}, and {hint}.")
     claimed = [tuple(names.index(name) for name in table.classes) for table in tables]
-    taken = set().union(*claimed)
-    left = tuple(index for index in range(len(names)) if index not in taken)
-    if taken and not left:
+    claimed_indices = set().union(*claimed)
+    left = tuple(index for index in range(len(names)) if index not in claimed_indices)
+    if claimed_indices and not left:
         raise InputError("Other pools take every class of traffic, so that --on has none; leave one to it.")
-    return [left if taken else (), *claimed]
+    return [left if claimed_indices else (), *claimed]
 
 
 def read_tiers(text: str) -> tuple[TierSize, ...]:

@@ -68,7 +68,7 @@ def filled(question: SimulateQuestion, saved: SavedPlan) -> SimulateQuestion:
     question = _as_saved_use_case(question, saved)
     launch = saved.launch
     max_seqs = launch.max_seqs
-    if saved.batch:
+    if saved.batch:  # sequences of the whole replica, of which each data rank has its part
         max_seqs = -(-saved.batch // saved.plan.data)
     replicas = _replicas(question, saved)
     values: dict[str, Any] = {
@@ -121,8 +121,9 @@ def _filled_traffic(question: SimulateQuestion, saved: SavedPlan, replicas: int)
     has_arrivals = question.rate or question.clients is not None or question.trace or question.arrivals == "at-once"
     if not has_arrivals:
         values["rate"] = traffic.rate
-        if not traffic.rate and saved.batch * replicas:
+        if not traffic.rate and saved.batch * replicas:  # clients that keep the planned batches full
             values |= {"clients": saved.batch * replicas, "ramp": question.ramp or traffic.ramp}
+    # one prefix that all prompts begin with, as the planner counts what is cached
     if traffic.cached and not (question.prefixes or question.trace):
         shared = round(parse_length(prompt, "--prompt")[0] * traffic.cached)
         values["prefixes"] = f"1x{shared}" if shared else ""

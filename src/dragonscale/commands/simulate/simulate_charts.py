@@ -7,14 +7,20 @@ from dragonscale.commands.charts.roles import nothing_to_draw
 from dragonscale.commands.simulate.simulate_records import SimulateReport
 from dragonscale.simulation import SimulationResult
 
-SHORTEST = 1e-4
-"""Seconds below which nobody cares how short a wait was."""
+# Seconds below which nobody cares how short a wait was.
+SHORTEST_S = 1e-4
+
+# Height in pixels of each of two panels.
+PANEL_HEIGHT = 170
+
 _LATENCIES = {"queue_s": "until scheduled", "ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "whole request"}
 
 
 def draw(report: SimulateReport, kind: str) -> Chart:
     """The chart that was asked for."""
-    return (latency_chart if kind == "latency" else occupancy_chart)(report, report.result)
+    if kind == "latency":
+        return latency_chart(report, report.result)
+    return occupancy_chart(report, report.result)
 
 
 def _fleet(report: SimulateReport) -> str:
@@ -25,13 +31,16 @@ def _fleet(report: SimulateReport) -> str:
 
 def latency_chart(report: SimulateReport, result: SimulationResult) -> Chart:
     """Distribution functions of latencies, with targets as vertical rules."""
-    curves = {title: result.curves.get(name, []) for name, title in _LATENCIES.items()}
-    drawn = {title: tuple(point for point in points if point[0] > SHORTEST) for title, points in curves.items()}
-    series = [LineSeries(title, points) for title, points in drawn.items() if points]
+    series: list[LineSeries] = []
+    for name, title in _LATENCIES.items():
+        points = tuple(point for point in result.curves.get(name, []) if point[0] > SHORTEST_S)
+        if points:
+            series.append(LineSeries(title, points))
     if not series:
         raise nothing_to_draw("no request has ended")
     limits = [(name, limit) for name, limit in report.slo.items() if limit > 0]
-    x = log_axis("time", "s", [*(point[0] for one in series for point in one.points), *(limit for _, limit in limits)])
+    seconds = [point[0] for curve in series for point in curve.points]
+    x = log_axis("time", "s", [*seconds, *(limit for _, limit in limits)])
     y = Axis("share of requests", "share", 0.0, 1.0)
     rules = [RuleLine(limit, f"{_LATENCIES.get(name, name)} target {amount(limit, 's')}") for name, limit in limits]
     return line_chart(series, x, y, f"{report.model}: latencies", _fleet(report), rules)
@@ -41,18 +50,18 @@ def occupancy_chart(report: SimulateReport, result: SimulationResult) -> Chart:
     """The cache's occupancy, and running and waiting requests, over time."""
     shares = _series(result, {"pages": "KV cache in use", "busy": "replicas busy"})
     counts = _series(result, {"running": "running", "waiting": "waiting", "replicas": "replicas"})
-    ends = [point[0] for one in (*shares, *counts) for point in one.points]
-    if not ends:
+    seconds = [point[0] for line in (*shares, *counts) for point in line.points]
+    if not seconds:
         raise nothing_to_draw("nothing happened")
-    x = Axis("time", "s", 0.0, max(ends) or 1.0)
-    most = max((point[1] for one in counts for point in one.points), default=1.0)
+    x = Axis("time", "s", 0.0, max(seconds) or 1.0)
+    largest = max((point[1] for line in counts for point in line.points), default=1.0)
     panels = [
-        line_chart(shares, x, Axis("share", "share", 0.0, 1.0), "", height=170),
-        line_chart(counts, x, zero_axis("requests", "number", [most]), "", height=170),
+        line_chart(shares, x, Axis("share", "share", 0.0, 1.0), "", height=PANEL_HEIGHT),
+        line_chart(counts, x, zero_axis("requests", "number", [largest]), "", height=PANEL_HEIGHT),
     ]
     return together(panels, f"{report.model}: the fleet over time", _fleet(report))
 
 
 def _series(result: SimulationResult, names: dict[str, str]) -> list[LineSeries]:
-    known = ((title, tuple(result.series.get(name, []))) for name, title in names.items())
-    return [LineSeries(title, points) for title, points in known if points]
+    lines = ((title, tuple(result.series.get(name, []))) for name, title in names.items())
+    return [LineSeries(title, points) for title, points in lines if points]

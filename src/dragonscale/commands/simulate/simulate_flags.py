@@ -3,6 +3,8 @@
 A flag that would be ignored is refused: whoever wrote `--swing 0.8` thinks that the rate swings.
 """
 
+from collections.abc import Collection, Sequence
+
 from dragonscale.commands.questions.flag import check_limits, fields_of
 from dragonscale.commands.questions.simulate import SimulateQuestion
 from dragonscale.commands.simulate.traffic_flags import CLASS_FLAGS, has_classes
@@ -10,8 +12,12 @@ from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.physics.units import parse
 
 ARRIVALS = ("poisson", "gamma", "diurnal", "at-once")
+
 # Percentiles that targets may be for.
 PERCENTILES = (50, 90, 95, 99)
+
+# Longest period of a rate that swings.
+MAX_PERIOD_S = 1e9
 
 # Flags that have a meaning with one value of another flag only.
 _NEEDED_VALUE = {
@@ -28,43 +34,52 @@ def check_flags(question: SimulateQuestion, prefill: bool = False) -> None:
     if question.arrivals not in ARRIVALS:
         raise unknown("kind of arrivals called", question.arrivals, ARRIVALS)
     if question.percentile is not None and question.percentile not in PERCENTILES:
-        known = ", ".join(map(str, PERCENTILES))
-        raise InputError(f"--percentile is {question.percentile}; targets are for one of {known}.")
+        allowed = ", ".join(map(str, PERCENTILES))
+        raise InputError(f"--percentile is {question.percentile}; targets are for one of {allowed}.")
     check_limits(question)
-    period = parse(question.period, "s", "--period")
-    if not 1 <= period <= 1e9:
+    period_s = parse(question.period, "s", "--period")
+    if not 1 <= period_s <= MAX_PERIOD_S:
         raise InputError(f"--period is {shorten(question.period)}; a rate swings over a second or longer, such as 24h.")
     _check_unused(question, prefill)
 
 
 def _check_unused(question: SimulateQuestion, prefill: bool) -> None:
-    given = {name for name, usual in _DEFAULTS.items() if getattr(question, name) != usual}
-    for name, (flag, word) in _NEEDED_VALUE.items():
-        if name in given and getattr(question, flag) != word:
-            raise InputError(f"{_flag(name)} is for {_flag(flag)} {word}; leave it out, or add that.")
-    if "speed" in given and not question.trace:
+    """Refuse flags that the others leave without a meaning."""
+    changed = {name for name, default in _DEFAULTS.items() if getattr(question, name) != default}
+    has_prefill = question.prefill_on or prefill
+    for name, (flag, value) in _NEEDED_VALUE.items():
+        if name in changed and getattr(question, flag) != value:
+            raise InputError(f"{_flag(name)} is for {_flag(flag)} {value}; leave it out, or add that.")
+    if "speed" in changed and not question.trace:
         raise InputError("--speed is how fast a --trace is replayed; leave it out, or give a trace.")
-    if "prefill_replicas" in given and not question.prefill_on and not prefill:
-        raise InputError("--prefill-replicas needs --prefill-on, the slice of one prefill replica.")
-    if "arrivals" in given and question.clients is not None:
+    for name in ("prefill_replicas", "prefill_autoscale"):
+        if name in changed and not has_prefill:
+            raise InputError(f"{_flag(name)} needs --prefill-on, the slice of one prefill replica.")
+    if "arrivals" in changed and question.clients is not None:
         raise InputError("--clients send their next request when they have their output; leave --arrivals out.")
     if question.arrivals == "at-once" and question.rate:
         raise InputError("--arrivals at-once has all requests come at the start; leave --rate out.")
-    told = [name for name in ("prompt", "output", "lengths", "prefixes", "arrivals") if name in given]
-    if question.trace and told:
-        raise InputError(f"A trace says what its requests are like; leave {_flag(told[0])} out.")
-    told = [name for name in ("clients", "trace", "arrivals", *CLASS_FLAGS) if name in given]
-    told = [name for name in told if not question.use_case or name not in CLASS_FLAGS]
-    if has_classes(question) and told:
-        raise InputError(f"Classes of traffic each say what comes and what it must get; leave {_flag(told[0])} out.")
-    if "prefill_autoscale" in given and not question.prefill_on and not prefill:
-        raise InputError("--prefill-autoscale needs --prefill-on, the slice of one prefill replica.")
+    if question.trace:
+        flags = ("prompt", "output", "lengths", "prefixes", "arrivals")
+        _refuse(changed, flags, "A trace says what its requests are like")
+    if has_classes(question):
+        flags = ("clients", "trace", "arrivals")
+        if not question.use_case:  # whose own numbers these flags change
+            flags += CLASS_FLAGS
+        _refuse(changed, flags, "Classes of traffic each say what comes and what it must get")
     if question.deadline and question.arrivals != "at-once":
         raise InputError("--deadline is for requests that come at once; add --arrivals at-once, or give --e2e p99:8h.")
     if question.images and question.trace:
         raise InputError("A trace has no images in it; leave --images out.")
     if question.users is not None and not question.use_case:
         raise InputError("--users are those of a use case; add --use-case chat.")
+
+
+def _refuse(changed: Collection[str], flags: Sequence[str], why: str) -> None:
+    """Refuse the first of some flags that is given."""
+    for name in flags:
+        if name in changed:
+            raise InputError(f"{why}; leave {_flag(name)} out.")
 
 
 def _flag(name: str) -> str:

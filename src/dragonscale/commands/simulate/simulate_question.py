@@ -39,6 +39,7 @@ from dragonscale.serving.engine.plan_file import SavedPlan
 from dragonscale.serving.iteration.deployment import Deployment
 from dragonscale.serving.space.legal import shortened_prompt, stored_note
 from dragonscale.serving.steady.targets import MEAN, LatencyTarget, read_targets
+from dragonscale.simulation.fleet import Autoscale
 from dragonscale.simulation.fleet_sizing.fleet_job import USUAL_PERCENTILE, FleetJob, FleetPool, FleetReplica
 from dragonscale.simulation.fleet_sizing.fleet_traffic import FleetTraffic
 from dragonscale.simulation.fleet_sizing.traffic_classes import ClassTable
@@ -77,9 +78,11 @@ def read_question(question: SimulateQuestion) -> SimulateAsked:
     main = _pool(question, deployment, traffic.longest)
     recorded: tuple[str, ...] = ()
     if traffic.recorded_kv_tokens and deployment.engine.name == RECORDING_ENGINE:
+        # a trace of our own server: its times lie behind the tokenizer, and it says what the cache held
         traffic = replace(traffic, behind_server=True)
         if original.memory_fraction is None:
             main, recorded = _as_recorded(main, traffic.recorded_kv_tokens)
+    # classes of traffic that other pools name do not come to the main one
     main, others = _split_classes(question, main, traffic)
     failures, faults = read_failures(question.fail)
     job = FleetJob(
@@ -96,7 +99,7 @@ def read_question(question: SimulateQuestion) -> SimulateAsked:
         context=start.context,
         served_length=start.saved.served_length or None,
         percentile=question.percentile or USUAL_PERCENTILE,
-        deadline_s=parse(question.deadline, "s", "--deadline") if question.deadline else 0.0,
+        deadline_s=parse(question.deadline or "0s", "s", "--deadline"),
         seed=question.seed,
         warmup=question.warmup,
     )
@@ -208,8 +211,15 @@ def _pool(question: SimulateQuestion, deployment: Deployment, longest: int) -> F
         images=read_images(question.images),
         adapters=read_adapters(question.adapters),
     )
-    rule = read_autoscale(question.autoscale) if question.autoscale else None
-    return FleetPool(replica, 1 if question.replicas is None else question.replicas, rule)
+    replicas = question.replicas
+    if replicas is None:
+        replicas = 1
+    return FleetPool(replica, replicas, _autoscale(question.autoscale, "--autoscale"))
+
+
+def _autoscale(text: str, flag: str) -> Autoscale | None:
+    """How a pool grows and shrinks, where it does."""
+    return read_autoscale(text, flag) if text else None
 
 
 def _split_classes(
@@ -239,9 +249,7 @@ def _prefill_pool(question: SimulateQuestion, prefill: Deployment, longest: int)
         images=read_images(question.images),
         adapters=read_adapters(question.adapters),
     )
-    rule = None
-    if question.prefill_autoscale:
-        rule = read_autoscale(question.prefill_autoscale, "--prefill-autoscale")
+    rule = _autoscale(question.prefill_autoscale, "--prefill-autoscale")
     return FleetPool(replica, question.prefill_replicas or 1, rule)
 
 

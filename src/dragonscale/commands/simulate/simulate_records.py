@@ -1,20 +1,22 @@
 """The records that `dscale simulate` answers with; `--json` prints them as they are."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import msgspec
 
-from dragonscale.commands.prices import PriceRow
 from dragonscale.commands.record import Record
 from dragonscale.errors import MISSED
+from dragonscale.physics.hardware.price_rows import PriceRow
 from dragonscale.physics.units import render
 from dragonscale.serving.steady.targets import LATENCIES
 from dragonscale.simulation.fleet_sizing.simulated_run import Latency
 from dragonscale.simulation.result import Outcome, PoolUse, SimulationResult, Throughput
 
+# Latencies that may have targets, in short.
 NAMES = {f"{name}_s": title for name, title in LATENCIES.items()}
-"""Latencies that may have targets, in short."""
+
+# All latencies that are measured, as tables have them.
 TITLES = {
     "ttft_s": "first token (TTFT)",
     "tpot_s": "per output token (TPOT)",
@@ -22,7 +24,6 @@ TITLES = {
     "queue_s": "until scheduled",
     "e2e_s": "whole request",
 }
-"""All that are measured, as tables have them."""
 
 
 class PoolRow(msgspec.Struct):
@@ -133,7 +134,14 @@ class ClassReport(msgspec.Struct):
         return f"{at} {value}" + (f" of {render(self.slo[name], 's')}" if name in self.slo else "")
 
 
-class SimulateReport(Record):
+class RunRow:
+    """The run that a report is of; no JSON has it."""
+
+    result: SimulationResult
+    """Distributions and series over time."""
+
+
+class SimulateReport(Record, RunRow):
     """The answer: whether the fleet holds, what requests got, what bounds it and what to change."""
 
     CHARTS: ClassVar[tuple[str, ...]] = ("latency", "occupancy")
@@ -192,21 +200,11 @@ class SimulateReport(Record):
         at = self.statistics.get(name, f"p{self.percentile}")
         return f"{at} {NAMES[name]} {render(getattr(self.latency[name], at), 's')}"
 
-    @property
-    def result(self) -> SimulationResult:
-        """The run itself: distributions and series over time."""
-        return vars(self)["result"]
-
-    def came_of(self, result: SimulationResult) -> Self:
-        """Remember the run that this reports."""
-        vars(self)["result"] = result  # beside the fields, so that no encoder sees it
-        return self
-
     def rows(self) -> list[dict[str, Any]]:
         """A row for each latency: its mean and percentiles, with its target."""
         return [
-            {"latency": name, **msgspec.to_builtins(one), "target": self.slo.get(name)}
-            for name, one in self.latency.items()
+            {"latency": name, **msgspec.to_builtins(latency), "target": self.slo.get(name)}
+            for name, latency in self.latency.items()
         ]
 
     def headline(self) -> str:

@@ -1,7 +1,7 @@
 """A simulated run laid out: whether it holds, what bounds it and what to change; percentiles, the fleet, what became of
 requests."""
 
-import math
+from dataclasses import dataclass
 
 from dragonscale.blocks.sheet import Block, Column, Facts, Grid, Prose, Sheet, Title, table
 from dragonscale.commands import grids
@@ -16,8 +16,14 @@ from dragonscale.commands.simulate.simulate_records import (
 from dragonscale.commands.simulate.verdict import TRAFFIC
 from dragonscale.physics.units import render
 
+# The part of what comes that ends meanwhile in a run that is long enough.
 NEARLY = 0.98
-"""The part of what comes that ends meanwhile in a run that is long enough."""
+
+# Output tokens for each request up to which requests are prompts alone: embeddings and scores have one.
+PROMPTS_ALONE = 1.01
+
+# Replicas that a table lists.
+MAX_REPLICA_ROWS = 32
 
 
 def simulate_sheet(report: SimulateReport, detail: bool) -> Sheet:
@@ -25,10 +31,13 @@ def simulate_sheet(report: SimulateReport, detail: bool) -> Sheet:
     blocks: list[Block] = [_title(report), summary(report, detail)]
     if report.requests.finished:
         blocks.append(percentiles(report))
-    blocks += [classes_table(report)] if report.classes else []
+    if report.classes:
+        blocks.append(classes_table(report))
     blocks.append(fleet_table(report))
-    blocks += [replicas_table(report)] if detail and report.replicas else []
-    blocks += [Prose("\n".join(report.notes), "dim")] if report.notes else []
+    if detail and report.replicas:
+        blocks.append(replicas_table(report))
+    if report.notes:
+        blocks.append(Prose("\n".join(report.notes), "dim"))
     return Sheet(tuple(blocks))
 
 
@@ -39,55 +48,74 @@ def _title(report: SimulateReport) -> Title:
 
 def summary(report: SimulateReport, detail: bool = False) -> Facts:
     """Whether it holds, and what to do about it."""
-    found, rates = report.capacity, report.rates
-    _, verdict, tone = verdict_fact(report)
+    capacity, rates = report.capacity, report.rates
+    verdict = verdict_fact(report)
+    alone = _prompts_alone(report)
+    arrived = ""
+    if report.load is not None:  # random arrivals are not quite as many as asked for
+        arrived = f" ({rates.arrived_per_s:.3g}/s came)"
+    output = ""
+    if not alone:
+        per_chip = f"{rates.output_tokens_per_s_per_chip:,.0f} per chip"
+        output = f"{rates.output_tokens_per_s:,.0f} output tokens/s ({per_chip}), "
     return grids.summary(
         "simulate-facts",
         report,
-        verdict=verdict,
-        tone=tone,
-        # random arrivals are not quite as many as asked for
-        came=f" ({report.rates.arrived_per_s:.3g}/s came)" if report.load is not None else "",
-        made=""
-        if _alone(report)
-        else f"{rates.output_tokens_per_s:,.0f} output tokens/s ({rates.output_tokens_per_s_per_chip:,.0f} per chip), ",
+        verdict=verdict.text,
+        tone=verdict.tone,
+        came=arrived,
+        made=output,
         window=_window(report),
         goodput=goodput_text(report),
         cost=cost_text(report),
         change=report.advice if report.bound_by != TRAFFIC else None,
-        holds=capacity_text(report, found) if found is not None and found.requests_per_s is not None else None,
+        holds=None if capacity is None or capacity.requests_per_s is None else capacity_text(report, capacity),
         requests=requests_text(report),
         used=use_text(report),
         cache=report if report.cache_hit_rate or report.host_hit_rate else None,
         drafted=report.tokens_per_verify_step or None,
-        planned=None if _alone(report) else report.analytic,
+        planned=None if alone else report.analytic,
         power=power_text(report) if detail or report.mean_watts else None,
         adapters=report if report.adapter_loads else None,
         releases="; ".join(dict.fromkeys(row.release for row in report.fleet if row.release)),
     )
 
 
-def verdict_fact(report: SimulateReport) -> tuple[str, str, str]:
+@dataclass(frozen=True)
+class VerdictFact:
+    """Whether the fleet holds, in a line, and its tone: good, bad or warn."""
+
+    text: str
+    tone: str
+
+
+def verdict_fact(report: SimulateReport) -> VerdictFact:
     """Whether the fleet holds, against its targets."""
     grows = report.load is not None and report.load.grows
-    queue = "the queue grows" if grows else ""
     if report.meets_slo is None:
         if not report.requests.finished:
-            return "verdict", "no request finished", "warn"
-        steady = f"keeps up: the queue does not grow{_behind(report)}" if report.load else "done; no targets were given"
-        return ("verdict", "overloaded: the queue grows", "bad") if grows else ("verdict", steady, "good")
-    ends = f"the last ends after {render(report.simulated_s, 's')}"
-    last = f"{ends} of {render(report.deadline_s, 's')}" if report.deadline_s else ""
-    text = ", ".join(f"{report.told(name)} of {render(limit, 's')}" for name, limit in report.slo.items())
-    text = "; ".join(filter(None, (last, text, *(_class_verdict(one) for one in report.classes if one.slo))))
+            return VerdictFact("no request finished", "warn")
+        if grows:
+            return VerdictFact("overloaded: the queue grows", "bad")
+        if report.load:
+            return VerdictFact(f"keeps up: the queue does not grow{_behind(report)}", "good")
+        return VerdictFact("done; no targets were given", "good")
+    parts: list[str] = []
+    if report.deadline_s:
+        parts.append(f"the last ends after {render(report.simulated_s, 's')} of {render(report.deadline_s, 's')}")
+    parts.append(", ".join(f"{report.told(name)} of {render(limit, 's')}" for name, limit in report.slo.items()))
+    parts += [_class_verdict(service) for service in report.classes if service.slo]
+    if grows:
+        parts.append("the queue grows")
+    text = "; ".join(filter(None, parts))
     if report.meets_slo and not grows:
-        return "verdict", f"holds: {text}", "good"
-    return "verdict", f"does not hold: {'; '.join(filter(None, (text, queue)))}", "bad"
+        return VerdictFact(f"holds: {text}", "good")
+    return VerdictFact(f"does not hold: {text}", "bad")
 
 
-def _class_verdict(one: ClassReport) -> str:
-    words = ", ".join(f"{NAMES[name]} {one.told(name)}" for name in one.slo)
-    return f"{one.name} {'meets' if one.meets_slo else 'misses'} {words}"
+def _class_verdict(service: ClassReport) -> str:
+    latencies = ", ".join(f"{NAMES[name]} {service.told(name)}" for name in service.slo)
+    return f"{service.name} {'meets' if service.meets_slo else 'misses'} {latencies}"
 
 
 def _behind(report: SimulateReport) -> str:
@@ -109,16 +137,17 @@ def _window(report: SimulateReport) -> str:
 
 def goodput_text(report: SimulateReport) -> str:
     """What met the targets, and each target against p95 and p99."""
-    if not report.slo and not any(one.slo for one in report.classes):
+    if not report.slo and not any(service.slo for service in report.classes):
         return ""
-    parts = []
-    for name, limit in report.slo.items():
-        shares = ", ".join(f"p{part} {getattr(report.latency[name], f'p{part}') / limit:.2f}x" for part in (95, 99))
-        parts.append(f"{NAMES[name]} {shares}")
-    both = {1: "the target", 2: "both targets"}.get(len(report.slo), "all targets")
-    both = "the targets of their class" if report.classes else both
+    whose = {1: "the target", 2: "both targets"}.get(len(report.slo), "all targets")
+    if report.classes:
+        whose = "the targets of their class"
     rates = report.rates
-    met = f"{rates.goodput_requests_per_s:.3g} requests/s: {rates.good_share:.1%} of requests meet {both}"
+    met = f"{rates.goodput_requests_per_s:.3g} requests/s: {rates.good_share:.1%} of requests meet {whose}"
+    parts: list[str] = []
+    for name, limit in report.slo.items():
+        latency = report.latency[name]
+        parts.append(f"{NAMES[name]} p95 {latency.p95 / limit:.2f}x, p99 {latency.p99 / limit:.2f}x")
     return f"{met}; of the target: {'; '.join(parts)}" if parts else met
 
 
@@ -126,25 +155,30 @@ def cost_text(report: SimulateReport) -> str:
     """The fleet's dollars, by the hour and by the token."""
     if report.rates.cost_usd_per_mtok is None:
         return ""
-    at = "; ".join(f"{row.chip} at {row.text}" for row in report.prices)
-    mean = report.chips != round(report.chips)
-    chips = f"{report.chips:,.1f} chips on average" if mean else f"{report.chips:,.0f} chip{'s' * (report.chips != 1)}"
-    # slices that are rented whole may bring more chips than the pools take
-    in_use = " in use" if any(pool.name == "prefill" for pool in report.fleet) else ""
-    hourly = f"{chips}{in_use}, ${report.usd_per_h:,.2f}/h, " if report.usd_per_h else ""
-    hourly += f"${report.usd:,.2f} in all, " if report.usd else ""
-    return f"{hourly}{_per_million(report, report.rates.cost_usd_per_mtok)} ({at})"
+    prices = "; ".join(f"{row.chip} at {row.text}" for row in report.prices)
+    parts: list[str] = []
+    if report.usd_per_h:
+        chips = f"{report.chips:,.0f} chip{'s' * (report.chips != 1)}"
+        if report.chips != round(report.chips):
+            chips = f"{report.chips:,.1f} chips on average"
+        # slices that are rented whole may bring more chips than the pools take
+        in_use = " in use" if any(pool.name == "prefill" for pool in report.fleet) else ""
+        parts += [f"{chips}{in_use}", f"${report.usd_per_h:,.2f}/h"]
+    if report.usd:
+        parts.append(f"${report.usd:,.2f} in all")
+    parts.append(f"{_per_million(report, report.rates.cost_usd_per_mtok)} ({prices})")
+    return ", ".join(parts)
 
 
-def _alone(report: SimulateReport) -> bool:
+def _prompts_alone(report: SimulateReport) -> bool:
     """Whether requests are prompts alone: embeddings, scores."""
-    return report.rates.output_tokens_per_s <= 1.01 * report.rates.requests_per_s
+    return report.rates.output_tokens_per_s <= PROMPTS_ALONE * report.rates.requests_per_s
 
 
 def _per_million(report: SimulateReport, usd: float) -> str:
     """Dollars for a million output tokens, or for as many prompts' tokens."""
     rates = report.rates
-    if _alone(report):
+    if _prompts_alone(report):
         return f"${usd * rates.output_tokens_per_s / rates.input_tokens_per_s:.3f} per million input tokens"
     return f"${usd:.2f} per million output tokens"
 
@@ -159,55 +193,71 @@ def power_text(report: SimulateReport) -> str:
     return f"{render(report.watts, 'W')} at most, {tokens}"
 
 
-def capacity_text(report: SimulateReport, found: CapacityReport) -> str:
-    """What was found by running."""
-    goal = "targets met" if report.meets_slo is not None else "no growing queue"
-    most = report.fleet[0].most_replicas  # which are not there from the beginning
-    up = f" once all {most} replicas are up" if most else ""
-    text = f"{found.requests_per_s:.3g} requests/s at most{up}{_speed(report, found)} ({goal})"
-    text += (
-        f", {found.goodput_requests_per_s:.3g}/s meet every target themselves" if report.meets_slo is not None else ""
-    )
-    if found.replicas is not None and found.chips is not None:
-        apart = f" and {found.prefill_replicas} for prefill" if found.prefill_replicas else ""
-        money = f", ${found.usd_per_h:,.2f}/h" if found.usd_per_h is not None else ""
-        money += f", {_per_million(report, found.usd_per_mtok)}" if found.usd_per_mtok is not None else ""
-        takes = "the asked rate takes" if report.bound_by == TRAFFIC else "the change has"
-        count = f"{found.replicas} replica{'s' * (found.replicas != 1)}"
-        count += f" of {report.fleet[0].slice} and the other pools" if len(report.fleet) > 1 and not apart else ""
-        text += f"; {takes} {count}{apart}, {found.chips:,} chip{'s' * (found.chips != 1)}{money}"
-    return f"{text} ({found.runs} runs of {found.requests_per_run:,} requests)"
+def capacity_text(report: SimulateReport, capacity: CapacityReport) -> str:
+    """What was found by running: the largest rate, and what the asked rate takes."""
+    has_targets = report.meets_slo is not None
+    goal = "targets met" if has_targets else "no growing queue"
+    max_replicas = report.fleet[0].most_replicas  # which are not there from the beginning
+    up = f" once all {max_replicas} replicas are up" if max_replicas else ""
+    text = f"{capacity.requests_per_s:.3g} requests/s at most{up}{_speed(report, capacity)} ({goal})"
+    if has_targets:
+        text += f", {capacity.goodput_requests_per_s:.3g}/s meet every target themselves"
+    if capacity.replicas is not None and capacity.chips is not None:
+        text += f"; {_sizes_text(report, capacity, capacity.replicas, capacity.chips)}"
+    return f"{text} ({capacity.runs} runs of {capacity.requests_per_run:,} requests)"
 
 
-def _speed(report: SimulateReport, found: CapacityReport) -> str:
-    """The speed at which a trace has that rate."""
-    asked = report.asked
-    if asked is None or report.bound_by != TRAFFIC or not asked.question.trace or not asked.job.traffic.rate:
+def _sizes_text(report: SimulateReport, capacity: CapacityReport, replicas: int, chips: int) -> str:
+    """The replicas that hold the asked rate, with their chips and dollars."""
+    text = "the asked rate takes" if report.bound_by == TRAFFIC else "the change has"
+    text += f" {replicas} replica{'s' * (replicas != 1)}"
+    if capacity.prefill_replicas:
+        text += f" and {capacity.prefill_replicas} for prefill"
+    elif len(report.fleet) > 1:
+        text += f" of {report.fleet[0].slice} and the other pools"
+    text += f", {chips:,} chip{'s' * (chips != 1)}"
+    if capacity.usd_per_h is not None:
+        text += f", ${capacity.usd_per_h:,.2f}/h"
+    if capacity.usd_per_mtok is not None:
+        text += f", {_per_million(report, capacity.usd_per_mtok)}"
+    return text
+
+
+def _speed(report: SimulateReport, capacity: CapacityReport) -> str:
+    """The speed at which a trace has the largest rate."""
+    reading = report.asked
+    if reading is None or report.bound_by != TRAFFIC or capacity.requests_per_s is None:
         return ""
-    return f" (--speed {asked.question.speed * found.requests_per_s / asked.job.traffic.rate:.3g})"
+    question, rate = reading.question, reading.job.traffic.rate
+    if not question.trace or not rate:
+        return ""
+    return f" (--speed {question.speed * capacity.requests_per_s / rate:.3g})"
 
 
 def use_text(report: SimulateReport) -> str:
     """What replicas are used for; continuously batching ones are always busy."""
-    own, prefill = report.use["serve"], report.use.get("prefill")
-    prompts = f"prompts in {own.prompt_share:.0%} of the time, filling {own.budget_share:.0%} of the token budget"
+    main, prefill = report.use["serve"], report.use.get("prefill")
+    prompts = f"prompts in {main.prompt_share:.0%} of the time, filling {main.budget_share:.0%} of the token budget"
     if prefill is not None:
         busy = [row.busy_share for row in report.replicas if row.pool == "prefill"]
         prompts = f"prefill busy {sum(busy) / len(busy):.0%}, filling {prefill.budget_share:.0%} of its token budget"
     cache = f"KV cache {report.kv_occupancy:.0%} full, {report.mean_waiting:,.1f} queueing"
-    return f"batch {report.mean_batch:.1f} ({own.places_share:.0%} of places), {prompts}, {cache}"
+    return f"batch {report.mean_batch:.1f} ({main.places_share:.0%} of places), {prompts}, {cache}"
 
 
 def requests_text(report: SimulateReport) -> str:
     """What became of every request."""
-    found = report.requests
-    parts = [f"{found.arrived:,} in {render(report.simulated_s, 's')}: {found.finished:,} finished"]
-    parts += [f"{count:,} refused ({reason})" for reason, count in found.refused.items()]
-    parts += [f"{found.unfinished:,} unfinished"] if found.unfinished else []
-    if found.failures or (report.asked is not None and report.asked.question.fail):
-        parts.append(f"{found.failures:,} replica failure{'s' * (found.failures != 1)}")
-    parts += [f"{found.retried:,} retried"] if found.retried else []
-    parts += [f"{found.preempted:,} preemptions"] if found.preempted else []
+    outcome = report.requests
+    parts = [f"{outcome.arrived:,} in {render(report.simulated_s, 's')}: {outcome.finished:,} finished"]
+    parts += [f"{count:,} refused ({reason})" for reason, count in outcome.refused.items()]
+    if outcome.unfinished:
+        parts.append(f"{outcome.unfinished:,} unfinished")
+    if outcome.failures or (report.asked is not None and report.asked.question.fail):
+        parts.append(f"{outcome.failures:,} replica failure{'s' * (outcome.failures != 1)}")
+    if outcome.retried:
+        parts.append(f"{outcome.retried:,} retried")
+    if outcome.preempted:
+        parts.append(f"{outcome.preempted:,} preemptions")
     return ", ".join(parts)
 
 
@@ -221,9 +271,9 @@ def percentiles(report: SimulateReport) -> Grid:
             rows.append([title, *_times(report.latency[name]), target])
     heads = ("mean", "±", "p50", "p90", "p95", "p99")
     columns = ["latency", *(Column(head, right=True, keep={"±": 2, "p90": 3}.get(head, 9)) for head in heads)]
-    columns.append(Column("target", right=True, keep=9 if report.slo else 1))
-    kept = len(columns) if report.slo else len(columns) - 1
-    return table(columns[:kept], [row[:kept] for row in rows], "percentiles", _front(report))
+    if report.slo:
+        columns.append(Column("target", right=True, keep=9))
+    return table(columns, [row[: len(columns)] for row in rows], "percentiles", _front(report))
 
 
 def classes_table(report: SimulateReport) -> Grid:
@@ -235,7 +285,9 @@ def classes_table(report: SimulateReport) -> Grid:
         "queue": lambda row: render(row.waited["queue_s"], "s"),
         "prefill": lambda row: render(row.waited["prefill_s"], "s"),
     }
-    without = [] if any(row.earned_usd_per_h for row in report.classes) else ["earns $/h"]
+    without: list[str] = []
+    if not any(row.earned_usd_per_h for row in report.classes):
+        without.append("earns $/h")
     return grids.grid("simulate-classes", report.classes, own=columns, without=without)
 
 
@@ -249,10 +301,15 @@ def _front(report: SimulateReport) -> str:
     )
 
 
-def _times(one: Latency) -> list[str]:
-    part = (one.mean_high - one.mean) / one.mean if one.mean_high is not None and one.mean else math.inf
-    spread = f"{part:.1%}" if part <= 1 else ""  # a run too short for an interval says nothing by one
-    return [render(one.mean, "s"), spread, *(render(value, "s") for value in (one.p50, one.p90, one.p95, one.p99))]
+def _times(latency: Latency) -> list[str]:
+    """The mean, half of its interval as a part of it, and the percentiles."""
+    spread = ""
+    if latency.mean_high is not None and latency.mean:
+        half_width = (latency.mean_high - latency.mean) / latency.mean
+        if half_width <= 1:  # a run too short for an interval says nothing by one
+            spread = f"{half_width:.1%}"
+    percentiles = (latency.p50, latency.p90, latency.p95, latency.p99)
+    return [render(latency.mean, "s"), spread, *(render(seconds, "s") for seconds in percentiles)]
 
 
 def fleet_table(report: SimulateReport) -> Grid:
@@ -266,12 +323,16 @@ def fleet_table(report: SimulateReport) -> Grid:
         "TTFT": (lambda row: use[row.name].ttft_s or None, "s"),
         "TPOT": (lambda row: use[row.name].tpot_s or None, "s"),
     }
-    without = [] if any(row.takes for row in report.fleet) else ["takes"]
-    without += [] if len(report.fleet) > 1 else ["KV full", "batch", "TTFT", "TPOT"]
+    without: list[str] = []
+    if not any(row.takes for row in report.fleet):
+        without.append("takes")
+    if len(report.fleet) == 1:  # what all replicas reached stands above the table
+        without += ["KV full", "batch", "TTFT", "TPOT"]
     return grids.grid("simulate-fleet", report.fleet, own=columns, without=without)
 
 
-def replicas_table(report: SimulateReport, most: int = 32) -> Grid:
+def replicas_table(report: SimulateReport, max_rows: int = MAX_REPLICA_ROWS) -> Grid:
     """What each replica did, at most so many of them."""
-    left = len(report.replicas) - most
-    return grids.grid("simulate-replicas", report.replicas[:most], foot=f"and {left:,} more" if left > 0 else "")
+    left_out = len(report.replicas) - max_rows
+    foot = f"and {left_out:,} more" if left_out > 0 else ""
+    return grids.grid("simulate-replicas", report.replicas[:max_rows], foot=foot)

@@ -76,14 +76,15 @@ def read_traffic(
         raise InputError("--ramp is the time over which --clients begin; with a rate leave it out.")
     if question.clients and rate is not None:
         raise InputError("--clients send their next request when they have their output; leave --rate out.")
+    # tokens by which lengths differ from their mean, where they are uniform
     prompt_spread, output_spread = prompt // 2, output // 2
     if question.lengths == "varied":
         prompt_spread, output_spread = 0, varied_spread(prompt, output, context)
     inputs = lengthened(lengths_of(question.lengths, prompt, prompt_spread, question.cv), image_tokens)
     outputs = lengths_of(question.lengths, output, output_spread, question.cv)
-    prefixes = read_prefixes(question.prefixes) if question.prefixes else None
+    prefixes = read_prefixes(question.prefixes)
     if question.clients:
-        ramp_s = parse(question.ramp, "s", "--ramp") if question.ramp else 0.0
+        ramp_s = parse(question.ramp or "0s", "s", "--ramp")
         source = ClosedLoop(
             question.clients, requests, inputs, outputs, ramp_s=ramp_s, prefixes=prefixes, brought=brought
         )
@@ -182,6 +183,7 @@ def _class_tables(text: str) -> list[dict[str, Any]]:
         elif name not in ClassTable.__struct_fields__:
             raise unknown("part of --class called", name, ClassTable.__struct_fields__)
         else:
+            # lengths are numbers or text such as 8k
             is_text = isinstance(getattr(ClassTable("", ""), name), str) or name in ("prompt", "output", "result")
             tables[-1][name] = value if is_text else _number(name, value)
     return tables

@@ -107,13 +107,13 @@ def _evidence(job: FleetJob, result: SimulationResult, capacity: FleetCapacity |
         )
     if bottleneck is Bottleneck.KV_CACHE:
         return f"The KV cache is {result.kv_occupancy:.0%} full on average, with {outcome.preempted:,} preemptions."
-    prefilling = result.use["serve" if fleet.prefill is None else "prefill"]
+    prefilling = result.use[job.prefilling_pool]
     places = fleet.pool.scheduler.sequences
-    taken = f"{result.use['serve'].places_share * places:.3g} of the {places:,} places of a replica are taken"
+    places_taken = f"{result.use['serve'].places_share * places:.3g} of the {places:,} places of a replica are taken"
     if bottleneck is Bottleneck.PLACES:
-        return f"{taken}."
+        return f"{places_taken}."
     if fleet.prefill is not None:
-        return f"{min(prefill_queue(job, result), 1):.0%} of the queueing is for a prefill; {taken}."
+        return f"{min(prefill_queue(job, result), 1):.0%} of the queueing is for a prefill; {places_taken}."
     prompts = f"Iterations with prompts take {prefilling.prompt_share:.0%} of a replica's busy time"
     if bottleneck is Bottleneck.PREFILL:
         return f"{prompts}, and prompts fill {prefilling.budget_share:.0%} of the token budget in them."
@@ -124,8 +124,8 @@ def _evidence(job: FleetJob, result: SimulationResult, capacity: FleetCapacity |
             "out of use."
         )
     if bottleneck is Bottleneck.BURSTS:
-        return f"{prompts} and {taken}: requests come to a replica together."
-    return f"{prompts} and {taken}."
+        return f"{prompts} and {places_taken}: requests come to a replica together."
+    return f"{prompts} and {places_taken}."
 
 
 def _lower(job: FleetJob, name: str) -> str:

@@ -39,9 +39,11 @@ from dragonscale.commands.questions.simulate import SimulateQuestion
 from dragonscale.commands.questions.train import SweepQuestion, TrainQuestion
 from dragonscale.commands.questions.verify import VerifyQuestion
 from dragonscale.commands.record import Face, bind
+from dragonscale.commands.sweep.sweep_blocks import sweep_blocks
 from dragonscale.commands.sweep.sweep_charts import check_columns, draw
 from dragonscale.commands.sweep.sweep_records import COMMANDS, Entry, SweepReport, open_answers
-from dragonscale.commands.sweep.sweep_sheet import flat_rows, save_table, sweep_sheet, verify_score
+from dragonscale.commands.sweep.sweep_rows import flat_rows, verify_score
+from dragonscale.commands.sweep.sweep_tables import save_table
 from dragonscale.commands.sweep.workers import cores, interruptible, on_ray, pooled
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.listener import Listener
@@ -56,25 +58,28 @@ QUESTIONS: dict[str, Any] = {
     "serve": ServeQuestion,
     "simulate": SimulateQuestion,
 }
+# What a training run must say, unless a plan file says it.
 NEEDED = ("model", "on", "batch", "seq")
-"""What a training run must say, unless a plan file says it."""
 _WRITTEN = {"slice": "on", "option": "options"}
 
 
 def read_grid(grid: str | Mapping[str, Any]) -> list[Entry]:
     """Every entry of a grid, a file or its tables, in order, each once."""
     path = grid if isinstance(grid, str) else "that was given"
-    table = read_table(Path(grid), "Grid") if isinstance(grid, str) else grid
+    if isinstance(grid, str):
+        table = read_table(Path(grid), "Grid")
+    else:
+        table = grid
     for name in table:
         if name not in COMMANDS:
             raise unknown(f"command in the grid {shorten(path)} called", name, COMMANDS)
     entries: dict[str, Entry] = {}
     for command in COMMANDS:
         tables = table.get(command, [])
-        if not isinstance(tables, list) or not all(isinstance(one, dict) for one in tables):
+        if not isinstance(tables, list) or not all(isinstance(table_of, dict) for table_of in tables):
             raise InputError(f"In the grid {shorten(path)} {command!r} is not a list of tables; write [[{command}]].")
-        for one in tables:
-            for entry in product_of(command, one):
+        for table_of in tables:
+            for entry in product_of(command, table_of):
                 entries.setdefault(entry.key, entry)
                 if len(entries) > MOST:
                     raise InputError(f"The grid {shorten(path)} has more than {MOST:,} entries; make it smaller.")
@@ -89,24 +94,28 @@ def product_of(command: str, table: dict[str, Any]) -> Iterator[Entry]:
     >>> [entry.asks["batch"] for entry in product_of("train", {"model": "m", "on": "s", "seq": 8, "batch": ["1M", 64]})]
     ['1M', '64']
     """
-    known = {field.name: field for field in fields_of(QUESTIONS[command])}
+    fields = {field.name: field for field in fields_of(QUESTIONS[command])}
     lists: list[list[tuple[str, Any]]] = []
     for written, value in table.items():
         name = _field(command, written)
-        if name not in known:
-            raise unknown(f"part of a [[{command}]] table called", written, [*known, "slice"])
-        several = value if isinstance(value, list) and name != "options" else [value]
+        if name not in fields:
+            raise unknown(f"part of a [[{command}]] table called", written, [*fields, "slice"])
+        if isinstance(value, list) and name != "options":
+            several = value
+        else:
+            several = [value]
         if not several:
             raise InputError(f"In a [[{command}]] table {written} is an empty list; write at least one value.")
         try:
-            lists.append([(name, known[name].taken(one)) for one in several])
+            lists.append([(name, fields[name].taken(value)) for value in several])
         except InputError as error:
             raise InputError(f"In a [[{command}]] table: {error}") from None
-    given = {pairs[0][0] for pairs in lists}
+    named = {pairs[0][0] for pairs in lists}
+    # a plan file may say what the table does not
     files = [value for pairs in lists for name, value in pairs if name == "plan" and is_plan_path(value)]
-    for name, field in known.items():
+    for name, field in fields.items():
         needed = field.required or (command == "train" and name in NEEDED and not files)
-        if needed and name not in given:
+        if needed and name not in named:
             raise InputError(f"A [[{command}]] table does not say its {name}; every entry needs one.")
     for chosen in itertools.product(*lists):
         yield Entry(command, dict(chosen))  # type: ignore[arg-type]
@@ -141,15 +150,21 @@ def sweep(
         raise InputError(f"--jobs is {jobs}; write a number of processes from 1 to {MOST_JOBS}.")
     entries, done, stopped, start = read_grid(grid), 0, False, time.monotonic()
     with open_answers(out) if out else contextlib.nullcontext() as file, interruptible() as interrupt:
-        known = file.known if file is not None else {}
-        answers = {entry.key: known[entry.key] for entry in entries if entry.key in known}
+        earlier = {}
+        if file is not None:
+            earlier = file.known
+        answers = {entry.key: earlier[entry.key] for entry in entries if entry.key in earlier}
+        # answers that need no second try
         done_ones = {key for key, answer in answers.items() if not (retry and answer.failed)}
         open_ones = [entry for entry in entries if entry.key not in done_ones]
         before = len(entries) - len(open_ones)
-        found = on_ray(open_ones, ray, cached) if ray and open_ones else pooled(open_ones, jobs or cores(), cached)
+        if ray and open_ones:
+            arriving = on_ray(open_ones, ray, cached)
+        else:
+            arriving = pooled(open_ones, jobs or cores(), cached)
         try:
-            with contextlib.closing(found):  # its processes end here, whatever happens
-                for answer in found:
+            with contextlib.closing(arriving):  # its processes end here, whatever happens
+                for answer in arriving:
                     if file is not None:
                         file.append(answer)
                     answers[answer.key], done = answer, done + 1
@@ -173,12 +188,15 @@ def ask(question: SweepQuestion, listener: Listener) -> SweepReport:
         question.grid, question.out, question.jobs, question.ray, question.retry, question.cache, listener.step
     )
     if report.terminated:
-        kept = "what was answered by then is in --out" if question.out else "without --out, nothing of it is kept"
-        listener.note(f"SIGTERM stopped the sweep; {kept}.")
+        if question.out:
+            left = "what was answered by then is in --out"
+        else:
+            left = "without --out, nothing of it is kept"
+        listener.note(f"SIGTERM stopped the sweep; {left}.")
     plans = [row for row in report.lines if row["command"] == "serve"]
     if any(str(row.get(name, "")).startswith("p") for row in plans for name in LATENCIES):  # p95:1s
         listener.note("Targets for percentiles are judged by means in a sweep; `dscale serve` runs them.")
     return report.came_from(question, listener.notes)
 
 
-bind(SweepReport, Face(sweep_sheet, draw, table=save_table))
+bind(SweepReport, Face(sweep_blocks, draw, table=save_table))

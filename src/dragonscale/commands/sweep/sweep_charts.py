@@ -8,140 +8,164 @@ from dragonscale.blocks.charts import Bar, Chart, LineSeries, bars, heat_map, li
 from dragonscale.blocks.charts.axes import Axis, log_axis, zero_axis
 from dragonscale.commands.charts.roles import nothing_to_draw
 from dragonscale.commands.sweep.sweep_records import Entry, SweepReport
-from dragonscale.commands.sweep.sweep_sheet import ANSWERED, COLUMNS
+from dragonscale.commands.sweep.sweep_rows import ANSWERED, COLUMNS
 from dragonscale.errors import unknown
 
 Row = dict[str, Any]
-LONG = 12
-"""Values of a parameter up to which a heat map has room for its columns."""
+# Values of a parameter up to which a heat map has room for its columns.
+MAX_HEAT_COLUMNS = 12
+# Parameters that a sweep may vary, the first of them drawn first.
+_ASKED = ("model", "slice", "chips", "batch", "seq", "plan", "prompt", "output", "dtype", "stack", "engine", "rate")
+# Ratios of largest to smallest from which on an axis is logarithmic.
+_LOG_X = 4
+_LOG_Y = 20
 
 
 def draw(report: SweepReport, kind: str) -> Chart:
     """What `--columns` names: the column to draw, or several words `value x y`; without them what varies."""
-    asked = report.asked.columns if report.asked is not None else ""
-    return sweep_chart(report.lines, asked, kind, f"Sweep of {report.grid}")
+    columns_text = ""
+    if report.asked is not None:
+        columns_text = report.asked.columns
+    return sweep_chart(report.lines, columns_text, kind, f"Sweep of {report.grid}")
 
 
-def sweep_chart(rows: list[Row], asked: str, kind: str, title: str) -> Chart:
+def sweep_chart(rows: list[Row], columns_text: str, kind: str, title: str) -> Chart:
     """Any numeric column against one or two parameters of flat rows."""
-    known = [row for row in rows if not row.get("failed")]
-    words = column_names(asked)
-    value = _value(known, words[:1])
-    axes = words[1:3] or _varying(known, value)[:2]
+    answered = [row for row in rows if not row.get("failed")]
+    columns = column_names(columns_text)
+    value = _value(answered, columns[:1])
+    axes = columns[1:3] or _varying(answered, value)[:2]
+    known = {name for row in answered for name in row}
     for name in axes:
-        if not any(name in row for row in known):
-            raise unknown("column of the sweep called", name, {name for row in known for name in row})
+        if name not in known:
+            raise unknown("column of the sweep called", name, known)
     if not axes:
         raise nothing_to_draw("nothing varies in this sweep")
-    numeric = all(_number(row.get(axes[0])) is not None for row in known)
-    if kind == "heat" or (kind == "auto" and len(axes) == 2 and len(_values(known, axes[0])) <= LONG):
-        return _heat(known, value, axes, title)
-    if kind == "bars" or not numeric:
-        return _bars(known, value, axes, title)
-    return _lines(known, value, axes, title)
+    if kind == "heat" or (kind == "auto" and len(axes) == 2 and len(_values(answered, axes[0])) <= MAX_HEAT_COLUMNS):
+        return _heat(answered, value, axes, title)
+    if kind == "bars" or any(_number(row.get(axes[0])) is None for row in answered):
+        return _bars(answered, value, axes, title)
+    return _lines(answered, value, axes, title)
 
 
-def column_names(asked: str) -> list[str]:
+def column_names(columns_text: str) -> list[str]:
     """The columns of `--columns`, by the names that rows have: what a grid calls `on` is their slice.
 
     >>> column_names("mfu,batch,on")
     ['mfu', 'batch', 'slice']
     """
-    return ["slice" if word == "on" else word for word in asked.replace(",", " ").split()]
+    return ["slice" if word == "on" else word for word in columns_text.replace(",", " ").split()]
 
 
-def check_columns(asked: str, entries: Sequence[Entry]) -> None:
+def check_columns(columns_text: str, entries: Sequence[Entry]) -> None:
     """Refuse columns that no answer to these entries has, before any of them is asked."""
-    known = {"command", "answer_s"}
+    columns = {"command", "answer_s"}
     for entry in entries:
-        known |= {"slice" if name == "on" else name for name in entry.asks} | set(ANSWERED[entry.command])
-    for name in column_names(asked):
-        if name not in known:
-            raise unknown("column of the sweep called", name, known)
+        columns |= {*column_names(" ".join(entry.asks)), *ANSWERED[entry.command]}
+    for name in column_names(columns_text):
+        if name not in columns:
+            raise unknown("column of the sweep called", name, columns)
 
 
-def _value(rows: list[Row], given: list[str]) -> str:
+def _value(rows: list[Row], wanted: list[str]) -> str:
+    """The column to draw: the one that is wanted, or the first that sweeps are usually about."""
     columns = {name for row in rows for name, cell in row.items() if _number(cell) is not None}
-    if given:
-        if given[0] not in columns:
-            raise unknown("numeric column of the sweep called", given[0], columns)
-        return given[0]
-    found = next((name for name in COLUMNS["values"] if name in columns), None)
-    if found is None:
-        raise nothing_to_draw("no answer of this sweep has a number")
-    return found
+    for name in wanted or COLUMNS["values"]:
+        if name in columns:
+            return name
+    if wanted:
+        raise unknown("numeric column of the sweep called", wanted[0], columns)
+    raise nothing_to_draw("no answer of this sweep has a number")
 
 
 def _number(cell: Any) -> float | None:
+    """A cell as a number; None where it is none."""
     return float(cell) if isinstance(cell, int | float) and not isinstance(cell, bool) else None
 
 
-def _values(rows: list[Row], name: str) -> list[Any]:
-    found = list(dict.fromkeys(str(row.get(name, "")) for row in rows))
-    numbers = {str(row.get(name)): _number(row.get(name)) for row in rows}
-    whole = all(numbers.get(one) is not None for one in found)
-    return sorted(found, key=lambda one: numbers[one] or 0.0) if whole else found
+def _values(rows: list[Row], name: str) -> list[str]:
+    """The values of a column as text: numbers by size, others in their order."""
+    numbers: dict[str, float | None] = {}
+    for row in rows:
+        numbers[str(row.get(name, ""))] = _number(row.get(name))
+    if None in numbers.values():
+        return list(numbers)
+    return sorted(numbers, key=lambda text: numbers[text] or 0.0)
 
 
 def _varying(rows: list[Row], value: str) -> list[str]:
-    """Parameters that take more than one value, before what was answered: those with most values first."""
-    asks = ("model", "slice", "chips", "batch", "seq", "plan", "prompt", "output", "dtype", "stack", "engine", "rate")
-    names = [name for name in asks if name != value and len(_values(rows, name)) > 1]
+    """Parameters that take more than one value, those that were asked before those that were answered."""
+    names = [name for name in _ASKED if name != value and len(_values(rows, name)) > 1]
     # What is found (a plan, a stack) varies with what is asked (a slice); the questions come first.
     return sorted(names, key=lambda name: (name == "plan", name in ("chips", "stack") and "slice" in names))
 
 
 def _word(name: str) -> str:
+    """A column as people call it."""
     return COLUMNS["words"].get(name, name)
 
 
 def _dimension(name: str) -> str:
+    """The dimension of a column, by the unit that its name ends in."""
     if name in ("mfu", "efficiency") or name.endswith(("_error", "_share")):
         return "share"
     if name.endswith(("per_s_per_chip", "requests_per_s", "tokens_per_s")):
         return "number"
-    ends = {"_bytes": "bytes", "_bytes_per_s": "bytes/s", "_s": "s", "_flops": "FLOP"}
-    found = next((dimension for end, dimension in ends.items() if name.endswith(end)), "")
-    return found or ("USD" if "usd" in name else "number")
+    for end, dimension in {"_bytes": "bytes", "_bytes_per_s": "bytes/s", "_s": "s", "_flops": "FLOP"}.items():
+        if name.endswith(end):
+            return dimension
+    return "USD" if "usd" in name else "number"
 
 
 def _heat(rows: list[Row], value: str, axes: list[str], title: str) -> Chart:
+    """One cell for each pair of parameters."""
     x, y = axes if len(axes) > 1 else (axes[0], "command")
     cells: dict[tuple[str, str], float | None] = {}
-    for row in rows:
+    for row in rows:  # of several rows of a pair the first counts
         cells.setdefault((str(row.get(x, "")), str(row.get(y, ""))), _number(row.get(value)))
-    ordered = [(a, b, cells.get((a, b))) for b in _values(rows, y) for a in _values(rows, x)]
+    ordered = [(*pair, cells.get(pair)) for pair in ((a, b) for b in _values(rows, y) for a in _values(rows, x))]
     return heat_map(ordered, x, y, _word(value), _dimension(value), title, _word(value))
 
 
+def _group(row: Row, axes: list[str], alone: str) -> str:
+    """The second parameter of a row, as the name of its bars or line; `alone` where there is one parameter."""
+    return f"{axes[1]} {row.get(axes[1], '')}" if len(axes) > 1 else alone
+
+
 def _bars(rows: list[Row], value: str, axes: list[str], title: str) -> Chart:
-    found = []
+    """A bar for each row."""
+    drawn: list[Bar] = []
     for row in rows:
         size = _number(row.get(value))
         if size is not None:
-            found.append(
-                Bar(str(row.get(axes[0], "")), size, group=f"{axes[1]} {row.get(axes[1], '')}" if len(axes) > 1 else "")
-            )
-    return bars(found, title, _word(value), _dimension(value))
+            drawn.append(Bar(str(row.get(axes[0], "")), size, group=_group(row, axes, "")))
+    return bars(drawn, title, _word(value), _dimension(value))
 
 
 def _lines(rows: list[Row], value: str, axes: list[str], title: str) -> Chart:
+    """A line for each value of the second parameter."""
     lines: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
-        at, size = _number(row.get(axes[0])), _number(row.get(value))
-        if at is not None and size is not None:
-            lines.setdefault(f"{axes[1]} {row.get(axes[1], '')}" if len(axes) > 1 else value, []).append((at, size))
+        x, y = _number(row.get(axes[0])), _number(row.get(value))
+        if x is not None and y is not None:
+            lines.setdefault(_group(row, axes, value), []).append((x, y))
     series = [LineSeries(name, tuple(sorted(points)), dots=True) for name, points in lines.items()]
-    across, up = ([point[place] for one in series for point in one.points] for place in (0, 1))
-    wide = min(across) > 0 and max(across) / min(across) >= 4
-    doubling = wide and all(one == int(one) and int(one) & (int(one) - 1) == 0 for one in across)
-    edge = (max(across) - min(across)) * 0.04
-    x = (
-        log_axis(axes[0], "degree" if doubling else "number", across)
-        if wide
-        else Axis(axes[0], "number", min(across) - edge, max(across) + edge)
-    )
-    tall = min(up) > 0 and max(up) / min(up) > 20
-    name = _word(value)
-    y = log_axis(name, _dimension(value), up) if tall else zero_axis(name, _dimension(value), up)
-    return line_chart(series, x, y, title)
+    points = [point for line in series for point in line.points]
+    across, up = [point[0] for point in points], [point[1] for point in points]
+    name, dimension = _word(value), _dimension(value)
+    if min(up) > 0 and max(up) / min(up) > _LOG_Y:
+        y_axis = log_axis(name, dimension, up)
+    else:
+        y_axis = zero_axis(name, dimension, up)
+    return line_chart(series, _x_axis(axes[0], across), y_axis, title)
+
+
+def _x_axis(name: str, across: list[float]) -> Axis:
+    """A logarithmic axis for values that spread far, marked in powers of two where they all are; else a linear one."""
+    least, largest = min(across), max(across)
+    if least > 0 and largest / least >= _LOG_X:
+        # a power of two has one bit
+        doubling = all(x == int(x) and int(x) & (int(x) - 1) == 0 for x in across)
+        return log_axis(name, "degree" if doubling else "number", across)
+    edge = (largest - least) * 0.04
+    return Axis(name, "number", least - edge, largest + edge)

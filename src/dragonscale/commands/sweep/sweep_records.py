@@ -46,7 +46,7 @@ class SweepAnswer(msgspec.Struct, frozen=True):
     answer: dict[str, Any] | None = None
 
 
-class SweepReport(Record, frozen=True):  # pyright: ignore[reportGeneralTypeIssues]  Record has no fields
+class SweepReport(Record):
     """A whole sweep. `known` entries were answered before; `lines` (`rows` in JSON) are flat, one for each entry,
     in the grid's order. `stopped` says that a signal ended it before its end, `terminated` that this was SIGTERM."""
 
@@ -71,11 +71,17 @@ class SweepReport(Record, frozen=True):  # pyright: ignore[reportGeneralTypeIssu
         if self.stopped:
             return INTERRUPTED
         differing = self.verify is not None and "differs" in self.verify.verdicts
-        return MISSED if differing or self.failed else 0
+        if differing or self.failed:
+            return MISSED
+        return 0
 
     def counts(self) -> str:
         """How many entries there are, and what became of them."""
         return f"{self.entries} entries: {self.known} known before, {self.answered} answered now, {self.failed} failed"
+
+    def answered_rows(self, command: str) -> list[dict[str, Any]]:
+        """The rows of a command whose entries have an answer."""
+        return [row for row in self.lines if row["command"] == command and not row["failed"]]
 
     def headline(self) -> str:
         return self.counts()
@@ -117,7 +123,10 @@ def open_answers(path: str) -> Iterator[AnswerFile]:
     """A file to go on with; refused if another sweep writes to it, or if it holds something else."""
     stream = is_stream(path)
     try:
-        descriptor = open_stream(path) if stream else os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        if stream:
+            descriptor = open_stream(path)
+        else:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"The results cannot be written to {shorten(path)}: {reason}.") from None
@@ -127,9 +136,9 @@ def open_answers(path: str) -> Iterator[AnswerFile]:
             return
         if not lock(descriptor):
             raise InputError(f"Another sweep is writing to {shorten(path)}; wait for it, or give --out another file.")
-        known = read_answers(path)
+        answers = read_answers(path)
         _cut(descriptor)
-        yield AnswerFile(path, descriptor, known)
+        yield AnswerFile(path, descriptor, answers)
     finally:
         os.close(descriptor)
 
@@ -141,7 +150,7 @@ def read_answers(path: str) -> dict[str, SweepAnswer]:
             data = file.read()
     except OSError as error:
         raise InputError(f"The results {shorten(path)} cannot be read: {error.strerror}.") from None
-    found: dict[str, SweepAnswer] = {}
+    answers: dict[str, SweepAnswer] = {}
     for number, line in enumerate(data.splitlines(keepends=True), 1):
         if not line.endswith(b"\n"):
             break  # the rest of a line that was never finished
@@ -150,8 +159,8 @@ def read_answers(path: str) -> dict[str, SweepAnswer]:
         except (msgspec.MsgspecError, UnicodeDecodeError):
             wrong = f"Line {number} of {shorten(path)} is no result of a sweep"
             raise InputError(f"{wrong}; give --out another file.") from None
-        found[answer.key] = answer
-    return found
+        answers[answer.key] = answer
+    return answers
 
 
 def _cut(file: int) -> None:
@@ -159,9 +168,9 @@ def _cut(file: int) -> None:
     end = os.lseek(file, 0, os.SEEK_END)
     while end > 0:
         start = max(0, end - 65536)
-        place = os.pread(file, end - start, start).rfind(b"\n")
-        if place >= 0:
-            end = start + place + 1
+        line_end = os.pread(file, end - start, start).rfind(b"\n")
+        if line_end >= 0:
+            end = start + line_end + 1
             break
         end = start
     os.ftruncate(file, end)

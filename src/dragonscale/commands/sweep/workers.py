@@ -45,22 +45,24 @@ class Task(msgspec.Struct, frozen=True):
 
 def answer_entry(entry: Entry, cached: bool = True) -> SweepAnswer:
     """What the entry's command would print as JSON, or why it cannot."""
-    start, failed, found = time.monotonic(), "", None
+    start, failed, record = time.monotonic(), "", None
     try:
         answers = {"verify": _verify, "train": _train, "serve": _serve, "simulate": _simulate}
         with without_numeric_warnings():
-            found = answers[entry.command](entry.asks, cached)
+            record = answers[entry.command](entry.asks, cached)
     except InputError as error:
         failed = str(error)
     except Exception as error:  # one bad entry must not end a sweep of hundreds
         failed = f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"
-    answer = None if failed else msgspec.to_builtins(found)
+    answer = None
+    if not failed:
+        answer = msgspec.to_builtins(record)
     return SweepAnswer(entry.key, entry.command, entry.asks, time.monotonic() - start, failed, answer)
 
 
 def _verify(asks: dict[str, Any], cached: bool) -> Any:
-    asked = read_verifying(VerifyQuestion(**asks))
-    return comparing.verify(asked.request, asked.timeout, asked.memory, cached)
+    understood = read_verifying(VerifyQuestion(**asks))
+    return comparing.verify(understood.request, understood.timeout, understood.memory, cached)
 
 
 def _train(asks: dict[str, Any], _: bool) -> Any:
@@ -78,15 +80,15 @@ def _simulate(asks: dict[str, Any], _: bool) -> Any:
 
 def answer_bytes(task: bytes) -> bytes:
     """One task, as bytes both ways: nothing of ours has to be unpickled on the way."""
-    known = msgspec.json.decode(task, type=Task)
-    return msgspec.json.encode(answer_entry(known.entry, known.cached))
+    read = msgspec.json.decode(task, type=Task)
+    return msgspec.json.encode(answer_entry(read.entry, read.cached))
 
 
 def main() -> None:
     """Answer tasks from stdin on stdout; what libraries print goes to stderr."""
-    own = os.dup(1)
+    stdout = os.dup(1)
     os.dup2(2, 1)
-    with os.fdopen(own, "wb") as out:
+    with os.fdopen(stdout, "wb") as out:
         for line in sys.stdin.buffer:
             out.write(answer_bytes(line) + b"\n")
             out.flush()
@@ -127,15 +129,15 @@ def interruptible() -> Iterator[Interrupt]:
     """Listen to the signals; outside the main thread, where Python hears none, nothing changes."""
     interrupt, before = Interrupt(), {}
     if threading.current_thread() is threading.main_thread():
-        handlers = {one: signal.getsignal(one) for one in SIGNALS}
-        before = {one: handler for one, handler in handlers.items() if handler not in (signal.SIG_IGN, None)}
-    for one in before:
-        signal.signal(one, interrupt.ask)
+        handlers = {number: signal.getsignal(number) for number in SIGNALS}
+        before = {number: handler for number, handler in handlers.items() if handler not in (signal.SIG_IGN, None)}
+    for number in before:
+        signal.signal(number, interrupt.ask)
     try:
         yield interrupt
     finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 # Entries answered by several processes of this machine at once.
@@ -147,7 +149,9 @@ def interruptible() -> Iterator[Interrupt]:
 
 def cores() -> int:
     """Processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def pooled(entries: Sequence[Entry], jobs: int, cached: bool = True) -> Generator[SweepAnswer]:

@@ -1,300 +1,232 @@
-"""`dscale train` asked: the question read, decided and answered (a given plan against the best one, a measured step
-against what was expected of it); and what can be made of the answer."""
+"""`dscale train`: the question read, answered, and what can be made of the answer: blocks, charts, files, a ledger."""
 
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from dragonscale.blocks.sheet import NextStep, Sheet
 from dragonscale.commands.given import check_named, unnamed
-from dragonscale.commands.prices import price_rows
 from dragonscale.commands.questions.flag import written
 from dragonscale.commands.questions.train import TrainQuestion
 from dragonscale.commands.record import Face, Record, bind
-from dragonscale.commands.train import slices
+from dragonscale.commands.train.answered_slice import chosen_slice, first_verdict, written_slice
+from dragonscale.commands.train.best_report import best_report
+from dragonscale.commands.train.given_notes import add_comparison, reading_notes
 from dragonscale.commands.train.goodput import add_goodput
-from dragonscale.commands.train.measured import against_measured, measured_step
-from dragonscale.commands.train.plans import (
-    add_neighbours,
-    best_report,
-    plan_report,
-    single_report,
-    stack_row,
-    why_not_recommended,
-)
+from dragonscale.commands.train.hardware_changes import codesign_report, unchanged
+from dragonscale.commands.train.measured import measured_row, measured_step
+from dragonscale.commands.train.plans import Answered, single_report
+from dragonscale.commands.train.scaling import crossover_notes, scaling_rows
+from dragonscale.commands.train.slices import cheapest_report, fewest_report, largest_report, several_report
+from dragonscale.commands.train.train_blocks import train_blocks
 from dragonscale.commands.train.train_charts import draw
-from dragonscale.commands.train.train_question import TrainAsked, read_question
-from dragonscale.commands.train.train_records import PlanReport, SettingChange, TrainReport
-from dragonscale.commands.train.train_sheet import train_sheet
+from dragonscale.commands.train.train_question import TrainRequest, read_question
+from dragonscale.commands.train.train_records import PlanReport, TrainReport
 from dragonscale.errors import shorten
 from dragonscale.listener import Listener
+from dragonscale.physics.hardware.price_rows import price_rows
 from dragonscale.physics.hardware.prices import unpriced
-from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger
 from dragonscale.plan.timeline import save_timeline
-from dragonscale.training.advice.changes import towards
-from dragonscale.training.cost.evaluation import Job, nearest_jobs, unusual_jobs, usual_jobs
+from dragonscale.training.advice.given_plan import run_given_plan
 from dragonscale.training.cost.step_timeline import step_timeline
 from dragonscale.training.plan.auto import AUTO
-from dragonscale.training.plan.builds import expert_ranks_note, release_of
-from dragonscale.training.plan.legality import family, rules
+from dragonscale.training.plan.builds import release_of
 from dragonscale.training.plan.plan import Plan, short_plan
 from dragonscale.training.plan.plan_file import TUNED, TrainingFile, given_settings, is_plan_path, save_training_file
 from dragonscale.training.plan.stack import load_stack
 from dragonscale.training.plan.tuning import FIELDS
-from dragonscale.training.search.allowed_space import offered, refusals, settled, settlements
-from dragonscale.training.search.data_ranks import read_ranks
-from dragonscale.training.search.legal import illegal
-from dragonscale.training.search.search import Candidate, Found, Progress, search, space_size
-from dragonscale.training.search.space import Space
-from dragonscale.training.search.stack_search import stack_of
+from dragonscale.training.search.search import Progress
 
-BOUNDED = 2_500_000
-"""Plans that a comparison looks through at most; of larger spaces the usual words alone."""
-SEARCHED = ("tokens", "price", "pricing", "owned", "dtype", "fix", "remat", "optimizer")
+OF_SEARCH = ("tokens", "price", "pricing", "owned", "dtype", "fix", "remat", "optimizer")
 """Flags that a search for another plan takes over from a question."""
-SEEN = 0.002
-"""Changes of less are left out."""
-
-
-def space_around(job: Job, plan: Plan, space: Space) -> Space:
-    """The plans to compare a given one with: in its formats, and where there are too many of them, its own words and
-    the usual ones."""
-    own = ("dtype", "optimizer", "offload", "sequence", "etp", "layout")
-    space = replace(space, words=replace(space.words, **{name: plan[name] for name in own}))
-    if space_size(job, space) <= BOUNDED:
-        return space
-    remat = plan.remat, *(one for one in offered(job, space).remat if one != "matmuls")
-    words = {
-        "remat": remat,
-        "schedule": (plan.schedule, "1f1b", "interleaved"),
-        "context_by": (plan.context_by, "ring"),
-    }
-    zero = tuple(one for one in space.zero if one in (plan.zero, 1, 3)) or space.zero
-    return replace(space, zero=zero, **{name: tuple(dict.fromkeys(some)) for name, some in words.items()})
-
-
-def against_best(asked: TrainAsked, job: Job, plan: Plan, report: TrainReport, progress: Progress | None) -> None:
-    """Add to the report of a given plan what is recommended instead, and which single change brings most of it."""
-    found = search(job, space_around(job, plan, asked.space), 1, progress, asked.slack)
-    report.searched, report.search_s = found.searched + 1, found.seconds
-    if not found.best:
-        if not report.plans[0].feasible and not refusals(job, asked.space):
-            add_neighbours(asked, job, report, found.nearest)
-        return
-    given, best = report.plans[0], found.best[0].plan
-    report.better = chosen = plan_report(job, best, asked.tokens, brief=True)
-    report.stacks = [stack_row(job, found.best[0])]
-    # a plan of other chips has no step that a change could be held against
-    for one in towards(job, plan, best) if plan.chips == job.slice.chips else []:
-        gain = given.step_s / one.seconds - 1
-        if abs(gain) < SEEN if given.feasible else illegal(job, one.plan):
-            continue
-        report.changes.append(SettingChange(one.setting, one.old, one.new, one.seconds, gain, str(one.plan)))
-    report.comparison = comparison(given, chosen, report.changes, found)
-    if given.feasible and given.step_s < chosen.step_s * (1 - SEEN):
-        faster = Candidate(plan, given.step_s, given.hbm_bytes, roomy=not given.tight)
-        report.notes.append(why_not_recommended(job, found.best[0], faster))
-
-
-def comparison(given: PlanReport, best: PlanReport, changes: list[SettingChange], found: Found) -> str:
-    """How far a plan is from the recommended one, and what brings most of it."""
-    if not given.feasible:
-        start = f"{short_plan(best.plan)}: {best.mfu_text}; the given plan cannot run."
-        fits = [one for one in changes if one.gain > -1]
-        one = f" It runs with {fits[0].setting}={fits[0].new} ({render(fits[0].step_s, 's')})." if fits else ""
-        return f"{start}{one}"
-    gain = given.step_s / best.step_s - 1
-    if given.plan == best.plan:
-        return f"the given one, {given.mfu_text}: the best of {found.searched:,} plans."
-    if gain <= 0.005:
-        return (
-            f"the given one: {given.mfu_text}, and nothing better among {found.searched:,} plans "
-            f"({short_plan(best.plan)} has {best.own_mfu:.1%})."
-        )
-    text = f"{short_plan(best.plan)}: {best.own_mfu:.1%} MFU ({gain:+.1%} tokens/s), not {given.mfu_text}"
-    first = next((one for one in changes if one.gain > 0.005), None)
-    if first is None:
-        return f"{text}; no single change brings any of it."
-    part = "most of it" if first.gain > gain / 2 else "the largest part"
-    return f"{text}; {part} by {first.setting}={first.new} alone ({first.gain:+.1%})."
+# A plan that takes so many times the step of the recommended one is compared with it next.
+SLOWER = 1.005
 
 
 def ask(question: TrainQuestion, listener: Listener, brief: bool = False) -> TrainReport:
-    """Read a question, tell how it was read, and answer it; briefly, a given plan by itself."""
-    asked = understood(question)
-    for text in asked.notes:
-        listener.note(text)
-    report = answer(asked, listener.step, brief)
-    return report.came_from(replace(asked, taken=report.workload.stack), listener.notes)
+    """A question answered, with notes on how it was read told first; in brief, a given plan by itself."""
+    request = understood(question)
+    for note in request.notes:
+        listener.note(note)
+    return _answer(request, listener.step, brief, listener.notes)
 
 
-def understood(question: TrainQuestion) -> TrainAsked:
-    """The question read, with its plan as the stack runs it: the rest of the chips as replicas, and words that it does
-    not name as the stack has them."""
-    asked = read_question(question)
-    plan, question = asked.plan, asked.question
-    if plan is None:
-        return asked
-    given = given_settings(written(question.plan)) | ({"dtype"} if question.dtype else set())
-    usual, nearest = usual_jobs(asked.job()), nearest_jobs(asked.job())
-    taken = _stack_run(usual, plan, given, asked.slack)
-    if illegal(taken.job, taken.plan) and (unusual := unusual_jobs(asked.job())):
-        other = _stack_run(unusual, plan, given, asked.slack)
-        if not illegal(other.job, other.plan):
-            names = " and ".join(job.stack.name for job in usual)
-            note = f"{names} cannot run the plan as it is; it is judged with {other.job.stack.name}, which can."
-            taken = replace(other, notes=[*other.notes, note])
-    if illegal(taken.job, taken.plan) and nearest:
-        taken = _stack_run([*usual, *nearest], plan, given, asked.slack)
-    notes = [*asked.notes, *taken.notes]
-    typed = not is_plan_path(written(question.plan))
-    if typed and "expert" in given and (spread := expert_ranks_note(taken.job.stack.name, taken.plan)):
-        notes.append(spread)
-    return replace(asked, plan=taken.plan, notes=notes, taken=taken.job.stack.name)
+def understood(question: TrainQuestion) -> TrainRequest:
+    """The question read, with its plan as the stack runs it: the rest of the chips as replicas, and settings that it
+    does not name as the stack has them."""
+    request = read_question(question)
+    if request.job.plan is None:
+        return request
+    text = written(request.question.plan)
+    in_plan = given_settings(text)
+    settings = set(in_plan)
+    if request.question.dtype:
+        settings.add("dtype")  # the flag stands for a setting of the plan
+    run = run_given_plan(request.job, request.job.plan, frozenset(settings))
+    notes = reading_notes(run, expert_written="expert" in in_plan and not is_plan_path(text))
+    # of several stacks that `auto` weighs, later steps take the one that runs the plan best
+    job = replace(request.job, plan=run.plan, chosen_stack=run.job.stack.name)
+    return replace(request, job=job, notes=[*request.notes, *notes])
 
 
-@dataclass(frozen=True)
-class _StackRun:
-    """A given plan as a stack runs it, with what to say of that."""
-
-    job: Job
-    plan: Plan
-    notes: list[str]
+def answer(request: TrainRequest, progress: Progress | None = None, brief: bool = False) -> TrainReport:
+    """The report that answers a question. In brief a given plan is judged by itself: no advice, no search for a better
+    one."""
+    return _answer(request, progress, brief, [])
 
 
-def _stack_run(jobs: list[Job], plan: Plan, given: frozenset[str], slack: float) -> _StackRun:
-    """A given plan with the stack to take for it, of the stacks of some jobs."""
-    runs = [_StackRun(job, *_as_run(job, plan, given)) for job in jobs]
-    return runs[stack_of([(run.job, run.plan) for run in runs], slack)]
-
-
-def _as_run(job: Job, plan: Plan, given: frozenset[str]) -> tuple[Plan, list[str]]:
-    """A given plan as the job's stack runs it, with what to say of that."""
-    notes: list[str] = []
-    chips, world = job.slice.chips, family(job.slice.chip)
-    if not given & {"data", "fsdp"} and plan.chips < chips and chips % plan.chips == 0:
-        usual = rules(job.stack.name, world, plan.pipe > 1).data_zero
-        zero = usual if usual and "zero" not in given else plan.zero
-        plan = replace(plan, fsdp=chips // plan.chips, zero=zero)
-        notes.append(
-            f"The rest of the {chips:,} chips are replicas: fsdp={plan.fsdp} (data={plan.fsdp},fsdp=1: whole ones)."
-        )
-    plan, read = read_ranks(plan, given, job.stack.name, world)
-    notes += [read] if read else []
-    if plan.zero and plan.data > 1 and plan.fsdp * plan.expert * plan.context == 1:
-        notes.append(
-            f"zero={plan.zero} shards nothing over data={plan.data}: each replica holds all weights, gradients and the "
-            f"optimizer; write fsdp={plan.data} to shard them."
-        )
-    taken = settled(job, plan, given)
-    return taken, [*notes, *settlements(plan, taken, job.stack.name)]
-
-
-def answer(asked: TrainAsked, progress: Progress | None = None, brief: bool = False) -> TrainReport:
-    """The report that answers a question, with the prices that it reckons with. In brief a given plan is judged by
-    itself: no advice, no search for a better one."""
-    if brief and asked.plan is not None and asked.piece is not None:
-        report = single_report(asked.job(), asked.plan, asked.tokens, asked.question.force, brief=True)
+def _answer(request: TrainRequest, progress: Progress | None, brief: bool, notes: list[str]) -> TrainReport:
+    job, question = request.job, request.question
+    # the page and comparisons judge many plans by themselves
+    if brief and job.plan is not None and job.slice is not None:
+        answered = single_report(job.on_slice(), job.plan, job.tokens, question.force, brief=True)
     else:
-        report = _answer(asked, progress)
-    report.release = release_of(report.workload.stack)
-    chips = [chip for chip, _ in asked.targets.values()]
+        answered = _planned(request, progress)
+    report = answered.report
+    stack = report.workload.stack
+    report.release = release_of(stack)
+    chips = [chip for chip, _ in job.targets]
     report.prices = price_rows(chips)
-    if asked.question.numerics and not load_stack(report.workload.stack).production:
-        report.notes.append(f"--numerics changes nothing: {report.workload.stack} has one way to add gradients.")
-    by_cost = asked.everywhere or asked.question.rank == "cost"
-    if asked.tokens and report.plans and report.plans[0].feasible:
-        add_goodput(asked, report)
-    note = unpriced(chips, by_cost, asked.question.pricing) if asked.tokens or by_cost or len(chips) > 1 else ""
-    report.notes += [note] if note else []
-    return report
+    if question.numerics and not load_stack(stack).production:
+        report.notes.append(f"--numerics changes nothing: {stack} has one way to add gradients.")
+    # failures and checkpoints are of a whole run, whose tokens have to be known
+    if job.tokens and report.plans and report.plans[0].feasible:
+        add_goodput(request, answered)
+    by_cost = request.everywhere or question.rank == "cost"
+    if job.tokens or by_cost or len(chips) > 1:
+        report.notes += filter(None, [unpriced(chips, by_cost, question.pricing)])
+    return report.came_from(replace(request, job=replace(job, chosen_stack=stack), answered=answered.first), notes)
 
 
-def _answer(asked: TrainAsked, progress: Progress | None) -> TrainReport:
-    question = asked.question
+def _planned(request: TrainRequest, progress: Progress | None) -> Answered:
+    """The plan or slice that was asked for, with what else was asked about it."""
+    question, job = request.question, request.job
     if question.largest:
-        return slices.largest_report(asked, progress)
-    if asked.piece is None:
-        report = (slices.several_report if asked.chip is None else slices.fewest_report)(asked, progress)
-    elif asked.plan is not None:
-        report = _given(asked, asked.plan, progress)
+        return largest_report(request, progress)
+    if job.slice is None and job.chip is None:
+        answered = several_report(request, progress)
+    elif job.slice is None:
+        answered = fewest_report(request, progress)
+    elif job.plan is not None:
+        answered = _given(request, job.plan, progress)
     elif question.rank == "cost":
-        report = slices.cheapest_part(asked, progress)
+        answered = cheapest_report(request, progress)
     else:
-        report = best_report(asked, asked.job(), progress, near=True)
-    asked = replace(asked, taken=report.workload.stack)
-    if report.plans:
-        report.unchanged = slices.unchanged(asked, slices.chosen_slice(asked, report), progress)
-    if question.scaling and report.plans:
-        piece = slices.chosen_slice(asked, report)
-        report.scaling = slices.scaling_rows(asked, piece, progress)
-        report.notes += slices.crossover_notes(asked, piece)
-    if question.codesign and report.plans:
-        report.codesign = slices.codesign_report(
-            asked, slices.chosen_slice(asked, report), [one.plan for one in report.plans[1:]], progress
-        )
-    return report
+        answered = best_report(request, job.on_slice(), progress, nearby=True)
+    report = answered.report
+    # nothing fits: there is no slice or plan to ask more about
+    if not report.plans:
+        return answered
+    request = replace(request, job=replace(job, chosen_stack=report.workload.stack))
+    # of several slices or a bare chip, the one that the answer recommends
+    target = chosen_slice(request, report)
+    report.unchanged = unchanged(request, target, progress)
+    if question.scaling:
+        report.scaling = list(scaling_rows(request, target, progress))
+        report.notes += crossover_notes(request, target)
+    if question.codesign:
+        # the next best plans, of which one may overtake the best on a better chip
+        rivals = [row.plan for row in report.plans[1:]]
+        report.codesign = codesign_report(request, target, rivals, progress)
+    return answered
 
 
-def _given(asked: TrainAsked, plan: Plan, progress: Progress | None) -> TrainReport:
+def _given(request: TrainRequest, plan: Plan, progress: Progress | None) -> Answered:
     """A given plan, against the best and against what was measured of it."""
-    job, text = asked.job(), asked.question.measured.strip()
+    job = request.job.on_slice()
+    text = request.question.measured.strip()
+    # read before the plan is judged, so that a mistyped step is refused at once
     measured = measured_step(text, job, plan.dtype) if text else None
-    report = single_report(job, plan, asked.tokens, asked.question.force)
-    if not asked.question.alone:
-        against_best(asked, job, plan, report, progress)
+    answered = single_report(job, plan, request.job.tokens, request.question.force)
+    assert answered.first is not None
+    assessed = answered.first.assessed
+    if not request.question.alone:
+        add_comparison(request, answered, assessed, progress)
     if measured is not None:
-        report.measured = against_measured(job, plan, report.plans[0], measured.seconds)
-        report.notes += [measured.note] if measured.note else []
-    return report
+        answered.report.measured = measured_row(assessed, measured.seconds)
+        answered.report.notes += filter(None, [measured.note])
+    return answered
 
 
-def next_command(asked: TrainAsked, report: TrainReport, detail: bool = False) -> str:
+def next_command(request: TrainRequest, report: TrainReport, detail: bool = False) -> str:
     """What to ask next of the first plan: how its step comes about; in detail, XLA's witness where there is one. Of a
     plan that is slower than the best, or fails, what to run instead."""
-    runs = report.best is not None  # else what is there to run is the same job with other flags, or on another slice
-    lighter = "" if runs else report.lighter
-    near = None if runs or lighter else next(iter(report.neighbours), None)
-    question, work = asked.question, report.workload
-    if not (runs or lighter or near) or question.largest or unnamed(question.model, question.on):
+    question, work = request.question, report.workload
+    if question.largest or unnamed(question.model, question.on):
         return ""
+    lighter, neighbour = "", None
+    sequences = work.sequences
+    if report.best is None:
+        # nothing runs here: the next question is about the same job with other flags, or on another slice
+        lighter = report.lighter
+        if not lighter and not report.neighbours:
+            return ""
+        if not lighter:
+            neighbour = report.neighbours[0]
+            sequences = neighbour.sequences
+    # the command is pasted into a shell
     model = shlex.quote(written(question.model))
-    where = slices.written_slice(asked, near or report)
-    sizes = {"on": where, "batch": f"{near.sequences if near else work.sequences}seq", "seq": work.seq}
-    job = _flags(sizes, lighter).strip()  # what the remedy says itself is not said twice
-    best = report.plans[0] if report.plans else None
-    said = {name: written(getattr(question, name)) for name in FIELDS if getattr(question, name)}
-    if best is None or not best.feasible:
-        said |= {name: getattr(question, name).strip() for name in SEARCHED}
-    taken = best.stack if best and best.feasible else question.stack  # the same stack, whatever plan is asked about
-    said = ({"stack": taken} if taken != AUTO else {}) | said | {"numerics": question.numerics}
-    command, plans, other = "explain train", f'"{short_plan(best.plan)}"' if best else "", report.better
-    if best is None or (not best.feasible and asked.plan is not None):
-        return f"dscale train {model} {job}{_flags(said, lighter)} {lighter}".rstrip()
-    if other is not None and best.step_s > 1.005 * other.step_s:
-        command, plans = "compare", f'{plans} "{short_plan(other.plan)}"'
-    elif detail and best.verifiable and best.feasible:
-        # verified is our own program, which may hold more: whether the plan fits is for its own stack to say
-        command, said = "verify", {"stack": best.stack}
-    return f"dscale {command} {plans} --model {model} {job}{_flags(said)}"
+    sizes = {
+        "on": written_slice(request, neighbour or report),
+        "batch": f"{sequences}seq",
+        "seq": work.seq,
+    }
+    job = _flags(sizes, lighter).strip()
+    first = next(iter(report.plans), None)
+    flags = _flags_of_job(request, first)
+    if first is None or (not first.feasible and request.job.plan is not None):
+        return f"dscale train {model} {job}{_flags(flags, lighter)} {lighter}".rstrip()
+    command, plans = "explain train", f'"{short_plan(first.plan)}"'
+    better = report.better
+    # a given plan that is slower than the best: side by side, they show why
+    if better is not None and first.step_s > SLOWER * better.step_s:
+        command, plans = "compare", f'{plans} "{short_plan(better.plan)}"'
+    elif detail and first.verifiable and first.feasible:
+        # what is verified is our own program, which may hold more: whether the plan fits is for its own stack to say
+        command, flags = "verify", {"stack": first.stack}
+    return f"dscale {command} {plans} --model {model} {job}{_flags(flags)}"
 
 
-def _flags(said: dict[str, Any], given: str = "") -> str:
-    """Flags with their values, but for those that are given already."""
-    kept = {f"--{name.replace('_', '-')}": shlex.quote(str(value)) for name, value in said.items() if value}
-    return "".join(f" {flag} {value}" for flag, value in kept.items() if f"{flag} " not in f"{given} ")
+def _flags_of_job(request: TrainRequest, first: PlanReport | None) -> dict[str, Any]:
+    """The flags beside model, slice and batch that another command about the first plan of an answer needs."""
+    question = request.question
+    flags: dict[str, Any] = {}
+    stack = question.stack
+    feasible = first is not None and first.feasible
+    if first is not None and first.feasible:
+        stack = first.stack  # the same stack, whatever plan is asked about
+    if stack != AUTO:
+        flags["stack"] = stack
+    for name in FIELDS:
+        if value := getattr(question, name):
+            flags[name] = written(value)
+    if not feasible:
+        for name in OF_SEARCH:
+            flags[name] = getattr(question, name).strip()
+    flags["numerics"] = question.numerics
+    return flags
 
 
-def recommended(asked: TrainAsked, report: TrainReport) -> TrainingFile:
+def _flags(values: dict[str, Any], command: str = "") -> str:
+    """Flags with their values, without empty ones and those that are given already."""
+    text = ""
+    for name, value in values.items():
+        flag = f"--{name.replace('_', '-')}"
+        if value and f"{flag} " not in f"{command} ":
+            text += f" {flag} {shlex.quote(str(value))}"
+    return text
+
+
+def recommended(request: TrainRequest, report: TrainReport) -> TrainingFile:
     """The best plan of a report, with everything it was worked out for."""
-    question, work = asked.question, report.workload
+    question, work = request.question, report.workload
     tuning: dict[str, Any] = {name: written(getattr(question, name)) for name in TUNED}
     tuning["lora_rank"] = question.lora_rank or 0
     return TrainingFile(
         report.plans[0].plan,
         model=report.model if question.largest == "model" else written(question.model),
-        slice=slices.written_slice(asked, report),
+        slice=written_slice(request, report),
         stack=report.plans[0].stack,
         numerics=question.numerics,
         tokens=question.tokens.strip(),
@@ -309,35 +241,47 @@ def recommended(asked: TrainAsked, report: TrainReport) -> TrainingFile:
 
 
 def _sheet(report: TrainReport, detail: bool) -> Sheet:
-    sheet, command = train_sheet(report, detail), report.asked and next_command(report.asked, report, detail)
+    """The blocks of an answer, with the command that follows from it."""
+    sheet = train_blocks(report, detail)
+    if not report.asked:
+        return sheet
+    command = next_command(report.asked, report, detail)
     return Sheet((*sheet.blocks, NextStep(command, "Next:"))) if command else sheet
 
 
 def _ledger(report: TrainReport) -> Ledger:
     report.first("none has a ledger")
-    return slices.first_verdict(report.asked, report).ledger
+    return first_verdict(report.asked, report).ledger
 
 
 def _save(report: TrainReport, path: str) -> str:
-    """Write the first plan as TOML, for `--plan`, `dscale verify` and `dscale run`."""
-    best, asked = report.first(f"none is written to {shorten(path)}"), report.asked
-    check_named(asked.question.model, asked.question.on)
-    save_training_file(recommended(asked, report), path)
-    offers = [] if report.workload.unbuilt else [f"`dscale export {path} --to NAME` writes it for a trainer"]
-    offers += [f"`dscale verify {path}` compiles it"] if best.verifiable else []
+    """Write the first plan as TOML, for `--plan`, `dscale verify` and `dscale run`; returns what else can be done with
+    the file."""
+    best, request = report.first(f"none is written to {shorten(path)}"), report.asked
+    check_named(request.question.model, request.question.on)
+    save_training_file(recommended(request, report), path)
+    offers = []
+    # no export is written for a trainer that does not build the model
+    if not report.workload.unbuilt:
+        offers.append(f"`dscale export {path} --to NAME` writes it for a trainer")
+    if best.verifiable:
+        offers.append(f"`dscale verify {path}` compiles it")
     return f"; {', '.join(offers)}" if offers else ""
 
 
 def _save_step(report: TrainReport, path: str) -> str:
     """Write the step of the first plan as a timeline for ui.perfetto.dev."""
     plan = report.first(f"none is written to {shorten(path)}").plan
-    many = report.asked.job(slices.chosen_slice(report.asked, report)).batch / (plan.replicas * plan.microbatch)
+    # the timeline draws so many passes of a stage
+    microbatches = report.workload.sequences / (plan.replicas * plan.microbatch)
     title = f"{report.model} on {report.slice}: {plan}"
-    save_timeline(step_timeline(slices.first_verdict(report.asked, report).ledger, many, title), path)
+    ledger = first_verdict(report.asked, report).ledger
+    save_timeline(step_timeline(ledger, microbatches, title), path)
     return "; open it at https://ui.perfetto.dev"
 
 
 def _verify(report: TrainReport) -> Record:
+    # the verifier loads XLA's programs, which other answers need not
     from dragonscale.commands.verify.ask_verify import verified
     from dragonscale.commands.verify.verify_question import training_question
 

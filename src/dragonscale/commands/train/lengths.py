@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dragonscale.commands.questions.flag import written
+from dragonscale.commands.questions.train import TrainQuestion
 from dragonscale.errors import InputError, shorten
 from dragonscale.models import load_model
 from dragonscale.models.assumed import with_assumed
@@ -21,11 +22,13 @@ from dragonscale.physics.units import parse_length
 from dragonscale.tables import check_regular
 
 KEYS = ("length", "tokens", "num_tokens", "n_tokens")
-MOST_EPOCHS = 10_000
-MAX_BYTES, MAX_LINE, MAX_EXAMPLES = 16 << 30, 64 << 20, 10_000_000
-"""A file of `input_ids` may be large, since it is read line by line; a line of ten million tokens is no example."""
-SHORTEST, WHOLE = 2048, 0.95
-"""Sequences where nobody says their tokens: a power of two from this on that holds so many of the examples whole."""
+MAX_EPOCHS = 10_000
+MAX_BYTES = 16 << 30  # a file of `input_ids` may be large, since it is read line by line
+MAX_LINE = 64 << 20  # characters: a line of ten million tokens is no example
+MAX_EXAMPLES = 10_000_000
+MIN_SEQUENCE = 2048
+# Where `--seq` is not given: a power of two from `MIN_SEQUENCE` on that holds this share of the examples whole.
+WHOLE_SHARE = 0.95
 
 
 def read_lengths(path: str) -> list[int]:
@@ -37,11 +40,12 @@ def read_lengths(path: str) -> list[int]:
         if check_regular(file, "--lengths").st_size > MAX_BYTES:
             raise InputError(f"{shown} is larger than {MAX_BYTES >> 30} GiB; give the token counts of fewer examples.")
         with file.open(encoding="utf-8") as lines:
+            # a bounded readline, so that a file without line breaks is not read whole
             for number, line in enumerate(iter(lambda: lines.readline(MAX_LINE + 1), ""), 1):
                 if len(line) > MAX_LINE:
                     raise InputError(f"Line {number} of {shown} is longer than {MAX_LINE >> 20} MiB.")
                 if line.strip():
-                    lengths.append(_count(line.strip(), path, number))
+                    lengths.append(_read_count(line.strip(), path, number))
                 if len(lengths) > MAX_EXAMPLES:
                     raise InputError(f"{shown} has more than {MAX_EXAMPLES:,} examples; give a sample of them.")
     except InputError:
@@ -53,48 +57,55 @@ def read_lengths(path: str) -> list[int]:
     return lengths
 
 
-def _count(line: str, path: str, place: int) -> int:
+def _read_count(line: str, path: str, line_number: int) -> int:
+    """The tokens of the example in a line."""
     try:
         value: Any = json.loads(line)
     except ValueError:
         value = line
     if isinstance(value, dict):
-        named = next((value[key] for key in KEYS if key in value), value.get("input_ids"))
-        value = len(named) if isinstance(named, list) else named
+        # a tokenised example: its length is counted
+        value = next((value[key] for key in KEYS if key in value), value.get("input_ids"))
+        if isinstance(value, list):
+            value = len(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value // 1 or not 1 <= value <= 10**9:
-        words = "write a number of tokens, or an object with length, tokens or input_ids"
-        raise InputError(f"Line {place} of --lengths {shorten(path)} is {shorten(line)}; {words}.")
+        raise InputError(
+            f"Line {line_number} of --lengths {shorten(path)} is {shorten(line)}; write a number of tokens, or an "
+            "object with length, tokens or input_ids."
+        )
     return int(value)
 
 
 def packed_sequences(lengths: list[int], seq: int) -> int:
-    """Sequences that examples fill, the longest first, each into the fullest that has room.
+    """Sequences that examples fill, by best fit: the longest first, each into the fullest sequence that has room.
 
     >>> packed_sequences([600, 500, 400, 300, 200], 1024)
     2
     """
-    room: list[int] = []  # of each sequence, sorted
-    for length in sorted((min(one, seq) for one in lengths), reverse=True):
-        place = bisect.bisect_left(room, length)
-        left = (room.pop(place) if place < len(room) else seq) - length
-        bisect.insort(room, left)
-    return len(room)
+    free: list[int] = []  # tokens left in each sequence, ascending
+    # best fit, decreasing: `free` stays sorted, so the fullest sequence with room is found by bisection
+    for length in sorted((min(length, seq) for length in lengths), reverse=True):
+        index = bisect.bisect_left(free, length)
+        space = free.pop(index) if index < len(free) else seq
+        bisect.insort(free, space - length)
+    return len(free)
 
 
 def usual_sequence(lengths: list[int], context: int | None) -> int:
-    """Tokens of a sequence that holds most examples whole, as far as the model has positions (None: any number).
+    """Tokens of a sequence that holds most examples whole, within the positions of the model (None: any number).
 
     >>> usual_sequence([300] * 96 + [9000] * 4, 8192), usual_sequence([3000] * 9 + [20_000], 8192)
     (2048, 8192)
     """
-    held = sorted(lengths)[math.ceil(WHOLE * len(lengths)) - 1]
-    size = max(SHORTEST, 1 << (held - 1).bit_length())
+    # the length that all but the longest twentieth of the examples keep within
+    longest = sorted(lengths)[math.ceil(WHOLE_SHARE * len(lengths)) - 1]
+    size = max(MIN_SEQUENCE, 1 << (longest - 1).bit_length())  # the next power of two
     return min(size, context or size)
 
 
-def with_lengths(question: Any) -> tuple[Any, list[str]]:
+def with_lengths(question: TrainQuestion) -> tuple[TrainQuestion, list[str]]:
     """A question with what a dataset's lengths say of its documents, and where they are not given, of its sequences and
-    the tokens of a run: `--epochs` (one without a word) of whole sequences."""
+    the tokens of a run: `--epochs` (one by default) of whole sequences."""
     if not question.lengths.strip():
         if question.epochs is not None:
             raise InputError("--epochs counts passes over a dataset: give its --lengths FILE too, or --tokens instead.")
@@ -102,31 +113,43 @@ def with_lengths(question: Any) -> tuple[Any, list[str]]:
     if question.documents.strip():
         raise InputError("--lengths has the lengths of documents, and --documents their mean; leave out either.")
     _check_epochs(question)
-    lengths, notes = read_lengths(question.lengths), list[str]()
+    lengths = read_lengths(question.lengths)
+    notes: list[str] = []
     if question.seq.strip():
         seq = parse_length(question.seq, "--seq")[0]
     else:
-        named = with_assumed(question.model, question.assume, question.family) if written(question.model) else None
-        seq = usual_sequence(lengths, load_model(named).context if named is not None else None)
-        held = sum(one <= seq for one in lengths) / len(lengths)
-        notes.append(f"--seq {seq} taken: it holds {held:.0%} of the examples whole.")
-    cut = [min(one, seq) for one in lengths]
-    tokens, sequences = sum(cut), packed_sequences(lengths, seq)
-    weighted = round(sum(one * one for one in cut) / tokens)
-    run = question.tokens.strip() or str(round((question.epochs or 1) * sequences * seq))
-    said = f"{len(lengths):,} examples of {tokens:,} tokens, packed into {sequences:,} sequences of {seq:,}"
-    means = f"the mean is {tokens / len(lengths):,.0f} tokens, {weighted:,} weighted by length as attention counts it"
-    full, padded = tokens / (sequences * seq), len(lengths) / sequences
-    notes.append(f"{said} ({full:.0%} full); one example a sequence would be {padded:.1f} times as many; {means}.")
-    if shortened := sum(one > seq for one in lengths):
+        seq = usual_sequence(lengths, _context_of(question))
+        whole = sum(length <= seq for length in lengths) / len(lengths)
+        notes.append(f"--seq {seq} taken: it holds {whole:.0%} of the examples whole.")
+    cut = [min(length, seq) for length in lengths]
+    tokens = sum(cut)
+    sequences = packed_sequences(lengths, seq)
+    # attention over a document of n tokens costs n² in all, so n for each of its tokens: the mean by tokens
+    weighted = round(sum(length * length for length in cut) / tokens)
+    notes.append(
+        f"{len(lengths):,} examples of {tokens:,} tokens, packed into {sequences:,} sequences of {seq:,} "
+        f"({tokens / (sequences * seq):.0%} full); one example a sequence would be {len(lengths) / sequences:.1f} "
+        f"times as many; the mean is {tokens / len(lengths):,.0f} tokens, {weighted:,} weighted by length as attention "
+        "counts it."
+    )
+    if shortened := sum(length > seq for length in lengths):
         notes.append(f"{shortened:,} examples are longer than --seq {seq:,} and are cut.")
-    return replace(question, lengths="", epochs=None, documents=str(weighted), seq=str(seq), tokens=run), notes
+    run_tokens = question.tokens.strip() or str(round((question.epochs or 1) * sequences * seq))
+    packed = replace(question, lengths="", epochs=None, documents=str(weighted), seq=str(seq), tokens=run_tokens)
+    return packed, notes
 
 
-def _check_epochs(question: Any) -> None:
+def _context_of(question: TrainQuestion) -> int | None:
+    """The positions of the model that is asked about; None where it is not named or has no limit."""
+    if not written(question.model):
+        return None
+    return load_model(with_assumed(question.model, question.assume, question.family)).context
+
+
+def _check_epochs(question: TrainQuestion) -> None:
     if question.epochs is None:
         return
     if question.tokens.strip():
         raise InputError("--epochs and --tokens both say how long a run is; leave out either.")
-    if not 0 < question.epochs <= MOST_EPOCHS:
-        raise InputError(f"--epochs is {question.epochs:g}; it is more than 0 and at most {MOST_EPOCHS:,}, such as 3.")
+    if not 0 < question.epochs <= MAX_EPOCHS:
+        raise InputError(f"--epochs is {question.epochs:g}; it is more than 0 and at most {MAX_EPOCHS:,}, such as 3.")

@@ -1,24 +1,23 @@
-"""A measured step laid beside the expected one: how it was written, what published runs of the model took, and what
-could have made the difference."""
+"""A measured step as people write it (`--measured 8.2s`, `38%`, `11k tok/s`, `420 TFLOP/s`), and what is said of it
+beside the expected one."""
 
 import math
 import re
 from dataclasses import dataclass
 
 from dragonscale.commands.given import read_part
-from dragonscale.commands.train.train_records import Measured, PlanReport, PublishedRow, SuspectRow
+from dragonscale.commands.train.train_records import Measured, PublishedRow, SuspectRow
 from dragonscale.errors import InputError, shorten
 from dragonscale.physics.units import parse, render
-from dragonscale.training.advice.explanations import Suspect, slowest_behind, suspects
-from dragonscale.training.cost.evaluation import Job
-from dragonscale.training.plan.plan import Plan, short_plan
-from dragonscale.training.search.published_runs import PublishedRun, runs_of_model
-from dragonscale.training.search.run_kinds import family
+from dragonscale.training.advice.assessment import PlanAssessment
+from dragonscale.training.advice.measured_step import SAME_RATE, ExplainedStep, explain_measured
+from dragonscale.training.cost.evaluation import Job, first
+from dragonscale.training.plan.plan import short_plan
+from dragonscale.training.search.published_runs import PublishedRun
 
-MAX_SUSPECTS = 5
 MAX_PUBLISHED = 3
-ALIKE = 0.1
-"""Rates of runs this near each other are called the same."""
+MAX_STEP_S = 1e7
+# "/GPU", "per chip" …: the rate is of one chip; without it the size of the number tells
 _CHIP = r"\s*(?P<chip>(?:/|\bper\b)\s*(?:chip|[gt]pu|device))?\s*"
 _TOKEN_RATE = re.compile(rf"(?i)\s*(?P<number>[\d.,]+\s*[kMG]?)\s*tok(?:en)?s?\s*/\s*s(?:ec)?{_CHIP}")
 _FLOP_RATE = re.compile(rf"(?i)\s*(?P<number>[\d.,]+)\s*(?P<prefix>[GTPE])FLOPs?(?:\s*/\s*s(?:ec)?)?{_CHIP}")
@@ -45,117 +44,144 @@ def measured_step(text: str, job: Job, dtype: str = "bf16") -> ReportedStep:
     >>> [f"{measured_step(text, job).seconds:.3g}" for text in texts]
     ['8.2', '8.97', '8.19', '8.19', '8.19', '8.97', '8.97', '9']
     """
-    chips, peak = job.slice.chips, job.slice.chip.peak(dtype)
     stripped = text.strip()
-    note = ""
     if mfu := _MFU.fullmatch(stripped):
-        hint = f"an MFU is a part of the {dtype} peak, such as 38%"
-        seconds = job.model_flops / (chips * peak) / read_part(mfu["share"], "--measured", hint, 1e-9, 1.0)
+        step = _of_mfu(mfu["share"], job, dtype)
     elif rate := _TOKEN_RATE.fullmatch(stripped):
-        least = job.model_flops / (chips * peak)
-        every = job.tokens / (parse(rate["number"], "count", "the measured rate") or math.nan)
-        seconds = every / chips if rate["chip"] or every / chips > least else every
-        run = job.tokens / seconds
-        note = f"--measured {stripped} is read as {run / chips:,.0f} tokens/s a chip, {run:,.0f} in all."
+        step = _of_token_rate(stripped, rate, job, dtype)
     elif rate := _FLOP_RATE.fullmatch(stripped):
-        number = parse(f"{rate['number']}{rate['prefix'].upper()}FLOP/s", "FLOP/s", "the measured rate")
-        each = number if rate["chip"] or number <= peak else number / chips
-        seconds = job.model_flops / (chips * each) if 0 < each <= peak else math.nan
-        note = (
-            f"--measured {stripped} is read as {render(each, 'FLOP/s')} of one chip, counting the model's FLOPs with "
-            "causal attention and without recompute; software that counts all of attention reports more."
-        )
+        step = _of_flop_rate(stripped, rate, job, dtype)
+    # a negative time is refused below with what can be written, not as a quantity that cannot be parsed
+    elif stripped.startswith("-"):
+        step = ReportedStep(math.nan)
     else:
-        seconds = math.nan if stripped[:1] == "-" else parse(text, "s", "the measured step")
-    if not 0 < seconds < 1e7:
+        step = ReportedStep(parse(text, "s", "the measured step"))
+    if not 0 < step.seconds < MAX_STEP_S:
+        peak = job.slice.chip.peak(dtype)
         raise InputError(
             f"--measured is {shorten(text)}; write a time (8.2s), an MFU (38%), tokens (11k tok/s) or FLOPs "
             f"(420 TFLOP/s) a second of one chip, which has a {dtype} peak of {render(peak, 'FLOP/s')}."
         )
+    return step
+
+
+def _of_mfu(text: str, job: Job, dtype: str) -> ReportedStep:
+    mfu = read_part(text, "--measured", f"an MFU is a part of the {dtype} peak, such as 38%", 1e-9, 1.0)
+    return ReportedStep(_seconds_at_peak(job, dtype) / mfu)
+
+
+def _of_token_rate(text: str, rate: re.Match[str], job: Job, dtype: str) -> ReportedStep:
+    chips = job.slice.chips
+    # seconds of a step if the rate is that of the whole run; infinitely many of a rate of 0
+    of_run = job.tokens / (parse(rate["number"], "count", "the measured rate") or math.nan)
+    seconds = of_run
+    if rate["chip"] or of_run / chips > _seconds_at_peak(job, dtype):
+        seconds = of_run / chips  # so slow a run is taken for the rate of one chip
+    run_rate = job.tokens / seconds
+    note = f"--measured {text} is read as {run_rate / chips:,.0f} tokens/s a chip, {run_rate:,.0f} in all."
     return ReportedStep(seconds, note)
 
 
-def against_measured(job: Job, plan: Plan, given: PlanReport, seconds: float) -> Measured:
+def _of_flop_rate(text: str, rate: re.Match[str], job: Job, dtype: str) -> ReportedStep:
+    chips, peak = job.slice.chips, job.slice.chip.peak(dtype)
+    number = parse(f"{rate['number']}{rate['prefix'].upper()}FLOP/s", "FLOP/s", "the measured rate")
+    of_chip = number
+    if not rate["chip"] and number > peak:
+        of_chip = number / chips  # more than one chip can do is of the whole run
+    if not 0 < of_chip <= peak:
+        return ReportedStep(math.nan)
+    seconds = job.model_flops / (chips * of_chip)
+    note = (
+        f"--measured {text} is read as {render(of_chip, 'FLOP/s')} of one chip, counting the model's FLOPs with causal "
+        "attention and without recompute; software that counts all of attention reports more."
+    )
+    return ReportedStep(seconds, note)
+
+
+def _seconds_at_peak(job: Job, dtype: str) -> float:
+    """A step in which every chip computes at its peak: an MFU of 100%."""
+    return job.model_flops / (job.slice.chips * job.slice.chip.peak(dtype))
+
+
+def measured_row(expected: PlanAssessment, seconds: float) -> Measured:
     """A measured step beside the expected one: whether it lies in the band, else what published runs of the model on
     that chip took, and candidates for the difference."""
-    ratio = seconds / given.step_s
-    within = given.step_low_s <= seconds <= given.step_high_s
-    slower = seconds > given.step_s and not within
-    rows = _candidates(suspects(job, plan, seconds), given, seconds) if slower else []
-    band = f"{render(given.step_low_s, 's')} to {render(given.step_high_s, 's')}"
-    measured = f"{render(seconds, 's')} ({given.own_mfu / ratio:.1%} MFU)"
-    start = f"Measured {measured} is {ratio:.2f}x the {render(given.step_s, 's')} expected"
-    published: list[PublishedRow] = []
-    if seconds < given.lower_s:
-        sentences = [
-            f"{start}, and below the {render(given.lower_s, 's')} that the datasheet allows: check what was timed, "
-            "and the batch."
-        ]
-    elif within:
-        sentences = [f"{start}, within the band of {band}: no gap to explain."]
-    else:
-        rate = job.tokens / seconds / job.slice.chips
-        runs = _nearest_first(job, plan, rate)
-        published = [_published_row(run) for run in runs[:MAX_PUBLISHED]]
-        sentences = [f"{start}, outside the band of {band}.", *_beside_published(job, plan, runs, rate)]
-        if slower:
-            sentences += _of_candidates(job, plan, given, rows, seconds)
-        else:
-            sentences.append(f"This software does something better than the stack {given.stack} is taken to.")
+    step = explain_measured(expected, seconds)
     return Measured(
         step_s=seconds,
-        expected_s=given.step_s,
-        ratio=ratio,
-        within_band=within,
-        mfu=given.mfu / ratio,
-        suspects=rows,
-        text=" ".join(sentences),
-        published=published,
+        expected_s=expected.step_s,
+        ratio=step.ratio,
+        within_band=step.within_band,
+        mfu=expected.mfu / step.ratio,
+        suspects=[
+            SuspectRow(suspect.cause, suspect.look, suspect.seconds, step.explains(suspect))
+            for suspect in step.suspects
+        ],
+        text=" ".join(_sentences(step)),
+        published=[_published_row(run) for run in step.published[:MAX_PUBLISHED]],
     )
 
 
-def _candidates(tried: list[Suspect], given: PlanReport, seconds: float) -> list[SuspectRow]:
-    """What could have made a step slower, the nearest first. What would be slower than measured even at the fast end of
-    its band, did not happen."""
-    rest = seconds - given.step_s
-    likely = [one for one in tried if one.seconds * given.step_low_s <= seconds * given.step_s]
-    return [
-        SuspectRow(one.cause, one.look, one.seconds, (one.seconds - given.step_s) / rest)
-        for one in likely[:MAX_SUSPECTS]
-    ]
+def _sentences(step: ExplainedStep) -> list[str]:
+    expected = step.expected
+    mfu = (expected.mfu_of_dtype or expected.mfu) / step.ratio
+    start = (
+        f"Measured {render(step.seconds, 's')} ({mfu:.1%} MFU) is {step.ratio:.2f}x the {render(expected.step_s, 's')} "
+        "expected"
+    )
+    band = f"{render(expected.step_low_s, 's')} to {render(expected.step_high_s, 's')}"
+    # what beats the datasheet was measured wrongly, whatever the band says
+    if step.impossible:
+        lower = render(first(expected.verdict.lower), "s")
+        return [f"{start}, and below the {lower} that the datasheet allows: check what was timed, and the batch."]
+    if step.within_band:
+        return [f"{start}, within the band of {band}: no gap to explain."]
+    sentences = [f"{start}, outside the band of {band}.", *_beside_published(step)]
+    if step.slower:
+        return [*sentences, *_candidates(step)]
+    stack = expected.job.stack.name
+    return [*sentences, f"This software does something better than the stack {stack} is taken to."]
 
 
-def _of_candidates(job: Job, plan: Plan, given: PlanReport, rows: list[SuspectRow], seconds: float) -> list[str]:
-    """What candidates explain, in sentences."""
-    if not rows:
-        sentences = ["None of the causes that were tried explains any of it; a profile shows where the time went."]
-    else:
-        most = max(row.explains for row in rows)
+def _candidates(step: ExplainedStep) -> list[str]:
+    """What candidates explain of a step that is too slow."""
+    if step.suspects:
+        largest_share = max(step.explains(suspect) for suspect in step.suspects)
         sentences = [
             "What could explain it is below, each candidate by itself, the nearest first; which of them happened, a "
             "profile shows."
         ]
-        if most < 0.5:
-            sentences.append(f"None of them alone explains more than {most:.0%} of the difference.")
-    if job.slice.hosts > 1:
-        behind = slowest_behind(job, plan, given.step_s, seconds)
-        sentences.append(f"A straggler {behind:.0%} slower would also explain it.")
+        if largest_share < 0.5:
+            sentences.append(f"None of them alone explains more than {largest_share:.0%} of the difference.")
+    else:
+        sentences = ["None of the causes that were tried explains any of it; a profile shows where the time went."]
+    if step.straggler is not None:
+        sentences.append(f"A straggler {step.straggler:.0%} slower would also explain it.")
     return sentences
 
 
-def _nearest_first(job: Job, plan: Plan, rate: float) -> list[PublishedRun]:
-    """Published runs of the model on its chip: those of the same software and format first, then of the nearest
-    rate."""
-
-    def distance(run: PublishedRun) -> tuple[bool, bool, float]:
-        other_format = run.parsed_plan.dtype != plan.dtype
-        return not _same_software(job, run), other_format, abs(math.log(run.tokens_per_s_per_chip / rate))
-
-    return sorted(runs_of_model(job), key=distance)
-
-
-def _same_software(job: Job, run: PublishedRun) -> bool:
-    return family(run.stack) == family(job.stack.name)
+def _beside_published(step: ExplainedStep) -> list[str]:
+    """What published runs of the model on that chip say of the measured rate."""
+    runs = step.published
+    if not runs:
+        return []
+    # sorted: the same software and format first, then the nearest rate
+    shown = runs[:MAX_PUBLISHED]
+    if len(runs) == 1:
+        which = "A published run"
+    elif len(runs) > len(shown):
+        which = f"The nearest {len(shown)} of {len(runs)} published runs"
+    else:
+        which = f"{len(runs)} published runs"
+    chip, rate = step.expected.job.slice.chip.kin, step.tokens_per_s_per_chip
+    listed = "; ".join(run.text for run in shown)
+    sentences = [f"{which} of this model on {chip}, beside {rate:,.0f} measured here: {listed}."]
+    if any(step.ran_alike(run) for run in shown):
+        sentences.append(
+            f"One of them ran within {SAME_RATE:.0%} of this rate, so it is the prediction that may be off for that "
+            "software."
+        )
+    return sentences
 
 
 def _published_row(run: PublishedRun) -> PublishedRow:
@@ -166,30 +192,3 @@ def _published_row(run: PublishedRun) -> PublishedRow:
         step_s=run.step_s,
         tokens_per_s_per_chip=run.tokens_per_s_per_chip,
     )
-
-
-def _beside_published(job: Job, plan: Plan, runs: list[PublishedRun], rate: float) -> list[str]:
-    """What published runs of the model on that chip, the nearest first, say of a measured rate."""
-    if not runs:
-        return []
-    shown = runs[:MAX_PUBLISHED]
-    listed = "; ".join(run.text for run in shown)
-    if len(runs) == 1:
-        which = "A published run"
-    elif len(runs) > len(shown):
-        which = f"The nearest {len(shown)} of {len(runs)} published runs"
-    else:
-        which = f"{len(runs)} published runs"
-    sentences = [f"{which} of this model on {job.slice.chip.kin}, beside {rate:,.0f} measured here: {listed}."]
-    if any(_ran_alike(job, plan, run, rate) for run in shown):
-        sentences.append(
-            f"One of them ran within {ALIKE:.0%} of this rate, so it is the prediction that may be off for that "
-            "software."
-        )
-    return sentences
-
-
-def _ran_alike(job: Job, plan: Plan, run: PublishedRun, rate: float) -> bool:
-    """Whether a run of the same software in the same format was as fast as a measured rate."""
-    same_kind = _same_software(job, run) and run.parsed_plan.dtype == plan.dtype
-    return same_kind and abs(run.tokens_per_s_per_chip / rate - 1) <= ALIKE

@@ -1,15 +1,14 @@
 """The records that `dscale train` answers with; `--json` prints them as they are."""
 
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from dragonscale.commands.prices import PriceRow
 from dragonscale.commands.record import Record
 from dragonscale.errors import INFEASIBLE, Infeasible
+from dragonscale.physics.hardware.price_rows import PriceRow
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger
-from dragonscale.training.cost.evaluation import Job, Verdict
 from dragonscale.training.plan.plan import Plan, short_plan
 
 if TYPE_CHECKING:
@@ -45,8 +44,12 @@ class Utilised(msgspec.Struct, kw_only=True):
     """What has an `mfu` of the bf16 peak, and `mfu_of_dtype` of the peak of its own format where that is another."""
 
     mfu_of_dtype: float | None = None
-    own_mfu = property(lambda row: row.mfu if row.mfu_of_dtype is None else row.mfu_of_dtype)
-    """The MFU that people are told: of the peak of the format that matmuls are in."""
+
+    @property
+    def own_mfu(self) -> Any:
+        """The MFU that people are told: of the peak of the format that matmuls are in; None without a plan."""
+        mfu: float | None = getattr(self, "mfu", None)  # a field of every record of this kind
+        return mfu if self.mfu_of_dtype is None else self.mfu_of_dtype
 
 
 class TermRow(msgspec.Struct):
@@ -104,7 +107,9 @@ class GoodputReport(msgspec.Struct):
     on_demand_usd: float | None = None
 
 
-class PlanReport(Utilised, dict=True):
+class PlanReport(Utilised):
+    """A plan in full: its times, memory, what bounds it and what its run costs."""
+
     plan: Plan
     feasible: bool
     step_s: float
@@ -143,9 +148,9 @@ class PlanReport(Utilised, dict=True):
     large_runs: str = ""
     """How long large runs of some years ago took it, where they were slower; empty where nothing is known of such."""
     verifiable: bool = False
+    """Whether `dscale verify` compares it with what XLA compiles."""
     not_run: str = ""
     """Why our own program does not run it, and `dscale verify` has nothing to compile; empty where it does."""
-    """Whether `dscale verify` compares it with what XLA compiles."""
     mfu_peak: str = ""
     """The peak that `mfu` is a part of."""
     peak_flops: float = 0.0
@@ -171,13 +176,15 @@ class PlanReport(Utilised, dict=True):
 
     def told(self) -> str:
         """The plan, its step and its MFU."""
-        ends = f"{render(self.step_s, 's')} a step, {self.mfu_text}" if self.feasible else "infeasible"
-        return f"{short_plan(self.plan)}, {ends}"
+        if not self.feasible:
+            return f"{short_plan(self.plan)}, infeasible"
+        return f"{short_plan(self.plan)}, {render(self.step_s, 's')} a step, {self.mfu_text}"
 
     @property
     def mfu_text(self) -> str:
         """Its MFU, and of what where that is not the bf16 peak."""
-        return f"{self.own_mfu:.1%} MFU" + (f" ({self.plan.dtype} peak)" if self.mfu_of_dtype is not None else "")
+        text = f"{self.own_mfu:.1%} MFU"
+        return text if self.mfu_of_dtype is None else f"{text} ({self.plan.dtype} peak)"
 
     @property
     def own_peak_flops(self) -> float:
@@ -190,26 +197,6 @@ class PlanReport(Utilised, dict=True):
         if self.mfu_of_dtype is None:
             return f"of the {self.mfu_peak}"
         return f"of the {self.plan.dtype} peak ({self.own_peak_flops / 1e12:,.0f} TFLOP/s); {self.mfu:.1%} of bf16's"
-
-    @property
-    def job(self) -> Job | None:
-        """What it was judged for, where that was in this process: beside the fields, so that no encoder sees it."""
-        return vars(self).get("job")
-
-    @property
-    def verdict(self) -> Verdict | None:
-        """What it was read off, where it was judged in this process."""
-        return vars(self).get("verdict")
-
-    @property
-    def bound(self) -> str:
-        """What bounds it, without what would help; `advice` where it was not judged in this process."""
-        return vars(self).get("bound", self.advice)
-
-    def read_off(self, job: Job, verdict: Verdict, bound: str) -> Self:
-        """Remember what this was read off, so that ledger and charts need not judge again."""
-        vars(self).update(job=job, verdict=verdict, bound=bound)
-        return self
 
 
 class Help(msgspec.Struct):
@@ -425,8 +412,9 @@ class TrainReport(Record):
     @property
     def best(self) -> PlanReport | None:
         """The plan to take: the first, or what is better than a given one; None where nothing fits."""
-        first = self.plans[0] if self.plans and self.plans[0].feasible else None
-        return self.better or first
+        if self.better is not None or self.exit_code:
+            return self.better
+        return self.plans[0]
 
     @property
     def exit_code(self) -> int:
@@ -449,7 +437,10 @@ class TrainReport(Record):
 
     def plot(self, kind: str = "") -> "Chart":
         """A chart of the answer, of strong scaling where that was asked for."""
-        return super().plot(kind or ("scaling" if self.scaling else ""))
+        if not kind and self.scaling:
+            kind = "scaling"
+        return super().plot(kind)
 
     def headline(self) -> str:
-        return f"{self.model} on {self.slice}: {self.plans[0].told() if self.plans else 'no plan'}"
+        plan = self.plans[0].told() if self.plans else "no plan"
+        return f"{self.model} on {self.slice}: {plan}"

@@ -8,8 +8,8 @@ from dragonscale.commands.questions.flag import written
 from dragonscale.commands.record import Face, bind
 from dragonscale.commands.validate.measured_rl import ask_logged
 from dragonscale.commands.validate.measured_run import ask_served, ask_trained
+from dragonscale.commands.validate.validate_blocks import run_blocks, score_blocks
 from dragonscale.commands.validate.validate_records import RunScore, Validation, save_measures, save_scores
-from dragonscale.commands.validate.validate_sheet import run_sheet, score_sheet
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.evidence import collectives, finetune, inference, kernels, memory, rl, serving, training
 from dragonscale.evidence.logs.reading import reader_of
@@ -18,12 +18,12 @@ from dragonscale.listener import Listener
 
 _TRAINING, _SERVING = ("stack", "search", "limit", "batch", "seq"), ("engine", "choices")
 _LOGGED = ("plan", "model", "on")
+# Fields that only some kinds have.
 _OWN = {
     **dict.fromkeys(_TRAINING, ("training",)),
     **dict.fromkeys(_SERVING, ("serving",)),
     **dict.fromkeys(_LOGGED, ("training", "serving", "rl")),
 }
-"""Fields that only some kinds have."""
 _SCORED = {"inference": inference, "collectives": collectives, "kernels": kernels, "memory": memory}
 _SCORED |= {"finetune": finetune, "rl": rl}
 TABLES = (".csv", ".csv.gz")
@@ -33,18 +33,19 @@ def ask(question: validate.ValidateQuestion, listener: Listener) -> Validation |
     """A question of any kind; what its kind has no use for is refused."""
     if question.kind not in validate.KINDS:
         raise unknown("kind of measurements called", question.kind, list(validate.KINDS))
+    # before the file is read
     for name, kinds in _OWN.items():
         if getattr(question, name) and question.kind not in kinds:
             raise InputError(f"{name} is for measured {' and '.join(kinds)}; leave it out for {question.kind}.")
     if question.kind == "training":
-        words = {name: getattr(question, name) for name in (*_LOGGED, *_TRAINING)}
-        return ask_training(validate.TrainingScoreQuestion(question.file, **words), listener)
+        fields = {name: getattr(question, name) for name in (*_LOGGED, *_TRAINING)}
+        return ask_training(validate.TrainingScoreQuestion(question.file, **fields), listener)
     if question.kind == "serving":
-        words = {name: getattr(question, name) for name in (*_LOGGED, *_SERVING)}
-        return ask_serving(validate.ServingScoreQuestion(question.file, **words), listener)
+        fields = {name: getattr(question, name) for name in (*_LOGGED, *_SERVING)}
+        return ask_serving(validate.ServingScoreQuestion(question.file, **fields), listener)
     if question.kind == "rl":
-        words = {name: getattr(question, name) for name in _LOGGED}
-        return ask_rl(validate.RlScoreQuestion(question.file, **words), listener)
+        fields = {name: getattr(question, name) for name in _LOGGED}
+        return ask_rl(validate.RlScoreQuestion(question.file, **fields), listener)
     return _score(question.kind, validate.ScoreQuestion(question.file), listener)
 
 
@@ -64,22 +65,24 @@ def ask_training(question: validate.TrainingScoreQuestion, listener: Listener) -
 def ask_serving(question: validate.ServingScoreQuestion, listener: Listener) -> Validation | RunScore:
     if log := _log(question):
         return ask_served(question, log, listener)
-    asked = {"choices": question.choices, "engine": bool(question.engine)}
-    parts = tuple(name for name, wanted in asked.items() if wanted)
+    flags = {"choices": question.choices, "engine": bool(question.engine)}
+    parts = tuple(name for name, wanted in flags.items() if wanted)
     scores = serving.validate(question.file, question.engine)
     return Validation("serving", scores, parts).came_from(question, listener.notes)
 
 
 def _log(question: validate.TrainingScoreQuestion | validate.ServingScoreQuestion) -> LogText | None:
     """The file as the log of one run; None where it is a table of many."""
-    given = [name for name in (*_LOGGED, "batch", "seq") if written(getattr(question, name, ""))]
+    named = [name for name in (*_LOGGED, "batch", "seq") if written(getattr(question, name, ""))]
+    # a table of many runs
     if question.file.strip().lower().endswith(TABLES):
-        if given:
-            one, many = f"--{given[0]} is for the log of one run", f"{shorten(question.file)} is a table of runs"
-            raise InputError(f"{one}, and {many} that each say their own.")
+        if named:
+            single, many = f"--{named[0]} is for the log of one run", f"{shorten(question.file)} is a table of runs"
+            raise InputError(f"{single}, and {many} that each say their own.")
         return None
     log = LogText.at(question.file)
-    if not given and reader_of(log) is None:
+    # no log that is known: it is read as a table
+    if not named and reader_of(log) is None:
         return None
     unused = [name for name in ("search", "limit", "choices") if getattr(question, name, None)]
     if unused:
@@ -94,5 +97,5 @@ def _score(kind: str, question: validate.ScoreQuestion, listener: Listener) -> V
 ask_inference, ask_collectives, ask_kernels, ask_memory, ask_finetune = (
     partial(_score, kind) for kind in _SCORED if kind != "rl"
 )
-bind(Validation, Face(score_sheet, lambda answer, _: draw_scores(answer.scores, answer.kind), rows=save_scores))
-bind(RunScore, Face(run_sheet, rows=save_measures))
+bind(Validation, Face(score_blocks, lambda answer, _: draw_scores(answer.scores, answer.kind), rows=save_scores))
+bind(RunScore, Face(run_blocks, rows=save_measures))

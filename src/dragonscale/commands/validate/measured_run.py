@@ -24,9 +24,9 @@ from dragonscale.commands.simulate.ask_simulate import run_simulation
 from dragonscale.commands.simulate.simulate_question import SimulateAsked, read_question
 from dragonscale.commands.simulate.simulate_records import SimulateReport
 from dragonscale.commands.train.ask_train import understood
-from dragonscale.commands.train.measured import against_measured
-from dragonscale.commands.train.plans import plan_report
-from dragonscale.commands.train.train_question import TrainAsked
+from dragonscale.commands.train.measured import measured_row
+from dragonscale.commands.train.plans import plan_row
+from dragonscale.commands.train.train_question import TrainRequest
 from dragonscale.commands.train.train_records import Measured, PlanReport
 from dragonscale.commands.validate.validate_records import MeasureRow, RunScore, measure, slice_for
 from dragonscale.errors import InputError, shorten
@@ -43,28 +43,31 @@ from dragonscale.physics.units import render
 from dragonscale.serving.engine.plan_file import SavedPlan, read_serving_plan
 from dragonscale.serving.space.bands import ServedBand, ServedKind, band_of, is_moe
 from dragonscale.simulation.fleet_sizing.simulated_run import Latency
+from dragonscale.training.advice.assessment import assess
+from dragonscale.training.advice.plan_advice import PlanAnswer
 from dragonscale.training.cost.evaluation import Job, judge_one
 from dragonscale.training.plan.plan import Plan, short_plan
-from dragonscale.training.search.bands import kind_name
+from dragonscale.training.search.error_bands import kind_name
 
 
 def ask_trained(question: TrainingScoreQuestion, text: LogText, listener: Listener) -> RunScore:
     """Score a log."""
     log = read_training_log(text)
-    asked = understood(_train_question(question, log, text))
-    for note in asked.notes:
+    training = understood(_train_question(question, log, text))
+    for note in training.notes:
         listener.note(note)
-    plan, job = asked.plan, asked.job()
+    plan, job = training.job.plan, training.job.on_slice()
     assert plan is not None
+    # another number of chips is another plan
     if log.chips and log.chips != job.slice.chips:
         raise InputError(
             f"{text.shown} is of a run on {log.chips:,} chips, and the plan is for {job.slice.chips:,} ({job.slice}); "
             "give the plan that ran."
         )
-    step = settled(log, lambda one: _seconds(one, job))
+    step = settled(log, lambda logged: _seconds(logged, job))
     if step is None:
         raise InputError(f"{text.shown} of {log.software} holds no step with a time.")
-    return _train_score(asked, job, plan, log, step).came_from(asked, listener.notes)
+    return _train_score(training, job, plan, log, step).came_from(training, listener.notes)
 
 
 def _train_question(question: TrainingScoreQuestion, log: TrainingLog, text: LogText) -> TrainQuestion:
@@ -75,46 +78,60 @@ def _train_question(question: TrainingScoreQuestion, log: TrainingLog, text: Log
             f"{text.shown} of {log.software} does not say how the run was split; give the plan that ran: --plan "
             'plan.toml, --plan "tp8 pp4 dp16", or the config or command that was run.'
         )
-    batch = next((one.batch for one in reversed(log.steps) if one.batch), log.batch)
-    given: dict[str, Any] = {
+    # the last batch: it may grow during a run
+    batch = next((logged.batch for logged in reversed(log.steps) if logged.batch), log.batch)
+    flags: dict[str, Any] = {
         "model": question.model or (log.model if not written(question.plan) else ""),
         "on": slice_for(question.on, log.chip if not written(question.plan) else "", log.chips),
         "batch": question.batch or (f"{batch}seq" if batch else ""),
         "seq": question.seq or (str(log.seq) if log.seq else ""),
     }
-    return TrainQuestion(plan=plan, stack=question.stack or "auto", alone=True, force=True, **given)
+    return TrainQuestion(plan=plan, stack=question.stack or "auto", alone=True, force=True, **flags)
 
 
 def _seconds(step: LoggedStep, job: Job) -> float | None:
     """The time of a step, from what was logged of it."""
     if step.seconds is not None:
         return step.seconds
-    if step.tokens:
+    if step.tokens:  # tokens per second and chip
         return job.tokens / (step.tokens * job.slice.chips)
-    return job.batch / step.samples if step.samples else None
+    if step.samples:
+        return job.batch / step.samples
+    return None
 
 
-def _train_score(asked: TrainAsked, job: Job, plan: Plan, log: TrainingLog, step: SettledStep) -> RunScore:
-    given = plan_report(job, plan, asked.tokens, force=True, brief=True)
-    compared = against_measured(job, plan, given, step.seconds)
-    rows = [*_times(given, compared, step), *_memory(job, plan, log)]
-    notes = [*log.notes, *step.notes, *_own(log, step, compared), *_unexpected(given)]
-    run = ("training", log.software, job.model.name, str(job.slice), short_plan(given.plan), f"the stack {given.stack}")
+def _train_score(understood: TrainRequest, job: Job, plan: Plan, log: TrainingLog, step: SettledStep) -> RunScore:
+    assessed = assess(job, plan, understood.job.tokens, force=True)
+    planned = plan_row(PlanAnswer(assessed))
+    compared = measured_row(assessed, step.seconds)
+    rows = [*_times(planned, compared, step), *_memory(job, plan, log)]
+    notes = [*log.notes, *step.notes, *_own(log, step, compared), *_unexpected(planned)]
+    run = (
+        "training",
+        log.software,
+        job.model.name,
+        str(job.slice),
+        short_plan(planned.plan),
+        f"the stack {planned.stack}",
+    )
     workload = f"{job.batch:,} sequences of {job.sequence:,} tokens a step"
     counted = (step.counted, step.skipped, step.starts)
-    beside = {"band": given.band, "suspects": compared.suspects, "notes": notes}
-    return RunScore(*run, workload, rows, compared.within_band, compared.text, *counted, **beside)
+    details = {"band": planned.band, "suspects": compared.suspects, "notes": notes}
+    return RunScore(*run, workload, rows, compared.within_band, compared.text, *counted, **details)
 
 
-def _times(given: PlanReport, compared: Measured, step: SettledStep) -> list[MeasureRow]:
-    low, high = given.step_low_s, given.step_high_s
-    rate, mfu = given.tokens_per_s_per_chip, given.own_mfu
-    fewest, most = given.step_s / high, given.step_s / low
-    spread = (step.low, step.high) if step.counted > 2 else None
+def _times(planned: PlanReport, compared: Measured, step: SettledStep) -> list[MeasureRow]:
+    """The step, and MFU and throughput, which follow from it: their bands are that of the step turned round."""
+    low, high = planned.step_low_s, planned.step_high_s
+    rate, mfu = planned.tokens_per_s_per_chip, planned.own_mfu
+    fewest, largest = planned.step_s / high, planned.step_s / low
+    spread = None
+    if step.counted > 2:
+        spread = (step.low, step.high)
     return [
-        measure("step", "s", step.seconds, given.step_s, (low, high), spread),
-        measure("MFU", "share", mfu / compared.ratio, mfu, (mfu * fewest, mfu * most)),
-        measure("tokens/s a chip", "count", rate / compared.ratio, rate, (rate * fewest, rate * most)),
+        measure("step", "s", step.seconds, planned.step_s, (low, high), spread),
+        measure("MFU", "share", mfu / compared.ratio, mfu, (mfu * fewest, mfu * largest)),
+        measure("tokens/s a chip", "count", rate / compared.ratio, rate, (rate * fewest, rate * largest)),
     ]
 
 
@@ -127,25 +144,33 @@ def _memory(job: Job, plan: Plan, log: TrainingLog) -> list[MeasureRow]:
 
 def _own(log: TrainingLog, step: SettledStep, compared: Measured) -> list[str]:
     """What the trainer says of itself, which counts FLOPs in its own way."""
-    own = [f"{render(step.flops, 'FLOP/s')} a chip"] if step.flops else []
-    own += [f"{log.mfu:.1%} MFU"] if log.mfu else []
+    figures: list[str] = []
+    if step.flops:
+        figures.append(f"{render(step.flops, 'FLOP/s')} a chip")
+    if log.mfu:
+        figures.append(f"{log.mfu:.1%} MFU")
+    if not figures:
+        return []
     ours = f"by the planner's count of the model's FLOPs it is {compared.mfu:.1%} MFU"
-    return [f"{log.software} itself says {' and '.join(own)}; {ours}."] if own else []
+    return [f"{log.software} itself says {' and '.join(figures)}; {ours}."]
 
 
-def _unexpected(given: PlanReport) -> list[str]:
+def _unexpected(planned: PlanReport) -> list[str]:
     """Why the planner would not have let the plan run."""
-    told = [*given.problems, *given.illegal]
-    return [f"It ran, and by the planner's count it should not have: {shorten(told[0], 300)[1:-1]}."] if told else []
+    reasons = [*planned.problems, *planned.illegal]
+    if reasons:
+        return [f"It ran, and by the planner's count it should not have: {shorten(reasons[0], 300)[1:-1]}."]
+    return []
 
 
-FULL = 0.8
-"""The part of the most requests at once that must be under way for that limit, not the rate, to be what makes the
-traffic."""
-ALIKE, EVEN = 0.1, 0.4
-"""Lengths that vary by less are taken as all the same; by less than the second, as even around their mean."""
-MOST = 20_000
-"""Requests that are simulated at most: more change no mean."""
+# The fraction of the load generator's concurrency limit that must be under way on average for that limit, and not the
+# rate, to make the traffic.
+CLOSED_LOOP = 0.8
+# Coefficients of variation of lengths: below the first all are taken as the same, below the second as uniform.
+FIXED_CV = 0.1
+UNIFORM_CV = 0.4
+# Requests that are simulated at most: more change no mean.
+MAX_REQUESTS = 20_000
 
 
 def ask_served(question: ServingScoreQuestion, text: LogText, listener: Listener) -> RunScore:
@@ -155,25 +180,28 @@ def ask_served(question: ServingScoreQuestion, text: LogText, listener: Listener
         raise InputError(f"{text.shown} of {test.software} holds no request that was answered.")
     simulated = _simulate_question(question, test, text, listener)
     _check_device(test, simulated.on, text)
-    asked = read_question(simulated)
-    if test.kv_tokens:
-        asked = replace(asked, job=asked.job.with_kv_tokens(test.kv_tokens))
-    for note in asked.notes:
+    understood = read_question(simulated)
+    if test.kv_tokens:  # the room that the tested server had for its cache
+        understood = replace(understood, job=understood.job.with_kv_tokens(test.kv_tokens))
+    for note in understood.notes:
         listener.note(note)
-    total = max(asked.job.source.requests, 1)
-    report, _ = run_simulation(asked, lambda done: listener.step(done, total))
-    return _score(asked, report, test).came_from(question, listener.notes)
+    total = max(understood.job.source.requests, 1)
+    report, _ = run_simulation(understood, lambda done: listener.step(done, total))
+    return _score(understood, report, test).came_from(question, listener.notes)
 
 
 def _check_device(test: LoadTest, on: Any, text: LogText) -> None:
     """Refuse times of other chips than those of the plan. A device that is no chip of the catalogue may be taken for
     one."""
-    found, here = nearest_chip(test.device), test.device.lower() == "cpu"
-    piece = on if isinstance(on, Slice) or not on else parse_slice(written(on))
-    if here or (found and piece and found != piece.chip.kin):
-        other = f", or give --on {found}:{piece.chips}" if found and piece else ""
+    recorded_on, here = nearest_chip(test.device), test.device.lower() == "cpu"
+    slice_ = on if isinstance(on, Slice) or not on else parse_slice(written(on))
+    # times of a CPU say nothing of a chip
+    if here or (recorded_on and slice_ and recorded_on != slice_.chip.kin):
+        other = ""
+        if recorded_on and slice_:
+            other = f", or give --on {recorded_on}:{slice_.chips}"
         raise InputError(
-            f"{text.shown} was recorded on {shorten(test.device)} and the plan is of {piece or 'chips'}, so there is "
+            f"{text.shown} was recorded on {shorten(test.device)} and the plan is of {slice_ or 'chips'}, so there is "
             f"nothing to compare it with; record a run on the plan's chips{other}."
         )
 
@@ -182,25 +210,25 @@ def _simulate_question(
     question: ServingScoreQuestion, test: LoadTest, text: LogText, listener: Listener
 ) -> SimulateQuestion:
     """The load test as a question to `dscale simulate`."""
-    given = written(question.plan).strip() or test.plan
-    if not given:
+    plan = written(question.plan).strip() or test.plan
+    if not plan:
         raise InputError(
             f"{text.shown} of {test.software} does not say how the model was served; give the plan that was tested: "
             '--plan serving.toml, --plan tp8, or the command that started the server ("vllm serve …").'
         )
-    foreign = foreign_plan(given, question.model or preset_named(test.model), question.on)
+    foreign = foreign_plan(plan, question.model or preset_named(test.model), question.on)
     if foreign is not None:
         for note in told(foreign):
             listener.note(note)
-    saved = read_serving_plan(given) if foreign is None else serving_file_of(foreign)
+    saved = read_serving_plan(plan) if foreign is None else serving_file_of(foreign)
     named = question.model or saved.model or preset_named(test.model)
     if not named:
         raise InputError(f"Neither the plan nor {text.shown} names the model; give --model llama3-70b.")
     if saved.model and test.model and preset_named(test.model) != preset_named(saved.model) and not question.model:
         listener.note(f"The load test names {test.model} and the plan {saved.model}, which is taken.")
-    words: dict[str, Any] = {"plan": given} if foreign is None else _foreign_words(saved)
+    flags: dict[str, Any] = {"plan": plan} if foreign is None else _foreign_words(saved)
     if not saved.engine and not question.engine and test.engine:
-        words["engine"] = "trtllm" if test.engine == "trt" else test.engine
+        flags["engine"] = "trtllm" if test.engine == "trt" else test.engine
     return SimulateQuestion(
         named,
         on=slice_for(question.on or saved.slice or test.slice, test.device, saved.plan.chips),
@@ -208,55 +236,65 @@ def _simulate_question(
         max_rate=False,
         **({"engine": question.engine} if question.engine else {}),
         **_traffic(test),
-        **words,
+        **flags,
     )
 
 
 def _foreign_words(saved: SavedPlan) -> dict[str, Any]:
     """A plan in another engine's words, by the flags of `dscale simulate`."""
     launch, drafts, pool = saved.launch, saved.speculation, saved.prefill
-    words: dict[str, Any] = {"plan": str(saved.plan), "engine": saved.engine, "replicas": saved.replicas or None}
-    words |= {name: getattr(launch, name) for name in ("max_seqs", "token_budget", "memory_fraction")}
+    flags: dict[str, Any] = {"plan": str(saved.plan), "engine": saved.engine, "replicas": saved.replicas or None}
+    flags |= {name: getattr(launch, name) for name in ("max_seqs", "token_budget", "memory_fraction")}
     if drafts.drafts:
-        words |= {"drafts": drafts.drafts, "accept": drafts.acceptance, "draft": drafts.draft}
+        flags |= {"drafts": drafts.drafts, "accept": drafts.acceptance, "draft": drafts.draft}
     if pool.slice:
-        words |= {"prefill_on": pool.slice, "prefill_plan": pool.plan, "prefill_replicas": pool.replicas or None}
-    return words
+        flags |= {"prefill_on": pool.slice, "prefill_plan": pool.plan, "prefill_replicas": pool.replicas or None}
+    return flags
 
 
 def _traffic(test: LoadTest) -> dict[str, Any]:
     """How requests came and how long they were."""
     if test.trace:
         return {"trace": test.trace, **test.launch}
-    words: dict[str, Any] = {
+    flags: dict[str, Any] = {
         **test.launch,
-        "requests": str(min(test.requests, MOST)),
+        "requests": str(min(test.requests, MAX_REQUESTS)),
         "prompt": str(max(round(test.prompt), 1)),
         "output": str(max(round(test.output), 1)),
     }
     under_way = test.mean_clients
-    closed = test.clients and (test.rate is None or (under_way is not None and under_way >= FULL * test.clients))
-    if closed:
-        words |= {"clients": test.clients, "ramp": "0s"}
+    full = under_way is not None and under_way >= CLOSED_LOOP * (test.clients or 0)
+    if test.clients and (test.rate is None or full):
+        flags |= {"clients": test.clients, "ramp": "0s"}
     elif test.rate is None:
-        words |= {"arrivals": "at-once"}
+        flags |= {"arrivals": "at-once"}
     else:
-        words |= {"rate": f"{test.rate:.6g}/s"}
-        words |= {"arrivals": "gamma", "burst": test.burst} if abs(test.burst - 1) > 0.01 else {}
-    spread = test.spread if test.spread is not None else 0.0
-    words["lengths"] = "fixed" if spread < ALIKE else "uniform" if spread < EVEN else "lognormal"
-    return words | ({"cv": round(spread, 3)} if spread >= EVEN else {})
+        flags |= {"rate": f"{test.rate:.6g}/s"}
+        if abs(test.burst - 1) > 0.01:
+            flags |= {"arrivals": "gamma", "burst": test.burst}
+    spread = test.spread or 0.0
+    if spread < FIXED_CV:
+        flags["lengths"] = "fixed"
+    elif spread < UNIFORM_CV:
+        flags["lengths"] = "uniform"
+    else:
+        flags |= {"lengths": "lognormal", "cv": round(spread, 3)}
+    return flags
 
 
-def _score(asked: SimulateAsked, report: SimulateReport, test: LoadTest) -> RunScore:
-    deployment = asked.job.deployment
+def _score(understood: SimulateAsked, report: SimulateReport, test: LoadTest) -> RunScore:
+    deployment = understood.job.deployment
     kind = ServedKind(deployment.chip.name, deployment.engine.name, is_moe(deployment.model))
     bands = {name: band_of(kind, name) for name in ("ttft", "tpot", "tokens")}
     times = {"ttft": test.ttft, "tpot": test.tpot, "e2e": test.e2e}
-    rows = [row for name, seen in times.items() for row in _latencies(name, seen, report.latency, bands.get(name))]
+    rows: list[MeasureRow] = []
+    for name, measured_times in times.items():
+        rows += _latencies(name, measured_times, report.latency, bands.get(name))
     if test.output_tokens_per_s:
         expected = report.rates.output_tokens_per_s
-        band = bands["tokens"] if test.rate is None or "clients" in report.traffic else None
+        # at a given rate throughput is that rate, and says nothing of the server
+        saturated = test.rate is None or "clients" in report.traffic
+        band = bands["tokens"] if saturated else None
         around = band and band.around(expected)
         rows.append(measure("output tokens/s", "count", test.output_tokens_per_s, expected, around))
     if not rows:
@@ -264,33 +302,39 @@ def _score(asked: SimulateAsked, report: SimulateReport, test: LoadTest) -> RunS
     notes = list(test.notes)
     if test.spread is None:
         notes.append("The result does not say how lengths vary; they are taken as all alike.")
-    known = [row.inside for row in rows if row.inside is not None]
+    verdicts = [row.inside for row in rows if row.inside is not None]
     pool = report.fleet[0]
     where = pool.slice + (f" x {pool.replicas}" if pool.replicas > 1 else "")
     run = ("serving", test.software, report.model, where, pool.plan, f"the engine {pool.engine}")
-    inside = all(known) if known else None
-    beside = {"failed": test.failed, "band": _rests(bands), "notes": notes}
-    return RunScore(*run, _workload(report, test), rows, inside, _text(rows), test.requests, **beside)
+    inside = all(verdicts) if verdicts else None
+    details = {"failed": test.failed, "band": _rests(bands), "notes": notes}
+    return RunScore(*run, _workload(report, test), rows, inside, _text(rows), test.requests, **details)
 
 
 def _latencies(
-    name: str, seen: MeasuredTimes, latency: Mapping[str, Latency], band: ServedBand | None
+    name: str, times: MeasuredTimes, latency: Mapping[str, Latency], band: ServedBand | None
 ) -> Iterator[MeasureRow]:
     """The mean with its band, where measured runs give one; the percentiles that are known beside it."""
     for part, label in (("mean", "mean"), ("p50", "median"), ("p90", "p90"), ("p95", "p95"), ("p99", "p99")):
-        own, expected = getattr(seen, part), getattr(latency[f"{name}_s"], part)
-        if own is not None and expected:
+        measured, expected = getattr(times, part), getattr(latency[f"{name}_s"], part)
+        if measured is not None and expected:
             around = band.around(expected) if part == "mean" and band else None
-            yield measure(f"{label} {name.upper()}", "s", own, expected, around)
+            yield measure(f"{label} {name.upper()}", "s", measured, expected, around)
 
 
 def _workload(report: SimulateReport, test: LoadTest) -> str:
     traffic = report.traffic
     if test.trace:
         lengths = f"{test.prompt:,.0f} and {test.output:,.0f} tokens on average"
-        came = f"of {test.clients} clients" if test.clients else "as they came"
+        if test.clients:
+            came = f"of {test.clients} clients"
+        else:
+            came = "as they came"
         return f"{test.requests:,} requests {came}, of {lengths}"
-    came = f"{traffic['clients']} clients" if "clients" in traffic else traffic.get("rate") or "all at once"
+    if "clients" in traffic:
+        came = f"{traffic['clients']} clients"
+    else:
+        came = traffic.get("rate") or "all at once"
     return f"{test.requests:,} requests ({came}) of {traffic['prompt']} and {traffic['output']} tokens"
 
 

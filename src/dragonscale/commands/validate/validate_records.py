@@ -32,9 +32,11 @@ class Validation(Record):
         return self.scores.as_json()
 
     def headline(self) -> str:
-        found = self.to_dict()
-        error = "" if found["median_ape"] is None else f", median error {found['median_ape']:.1%}"
-        return f"{self.kind}: {found['scored']} of {found['rows']} rows scored{error}"
+        scores = self.to_dict()
+        error = ""
+        if scores["median_ape"] is not None:
+            error = f", median error {scores['median_ape']:.1%}"
+        return f"{self.kind}: {scores['scored']} of {scores['rows']} rows scored{error}"
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each one scored."""
@@ -62,7 +64,9 @@ class MeasureRow(msgspec.Struct):
     def shown(self, value: float | None) -> str:
         """One of its numbers with its unit."""
         if self.dimension == "share":
-            return "–" if value is None else f"{value:.1%}"
+            if value is None:
+                return "–"
+            return f"{value:.1%}"
         return amount(value, self.dimension)
 
 
@@ -75,9 +79,15 @@ def measure(
     spread: tuple[float, float] | None = None,
 ) -> MeasureRow:
     """A row from both numbers and the band around the expected one."""
+    # the band within which four of five published runs lie
     low, high = band or (None, None)
-    inside = None if low is None or high is None else low <= measured <= high
-    ratio = measured / expected if expected else 0.0
+    if low is None or high is None:
+        inside = None
+    else:
+        inside = low <= measured <= high
+    ratio = 0.0
+    if expected:
+        ratio = measured / expected
     return MeasureRow(name, dimension, measured, expected, ratio, low, high, inside, *(spread or (None, None)))
 
 
@@ -111,10 +121,10 @@ class RunScore(Record):
 
     def headline(self) -> str:
         first = self.measures[0]
-        told = {True: "inside the band", False: "outside the band", None: "no band"}[first.inside]
+        verdict = {True: "inside the band", False: "outside the band", None: "no band"}[first.inside]
         return (
             f"{self.model} on {self.slice}: {first.name} {first.shown(first.measured)}, {first.ratio:.2f}x expected, "
-            f"{told}"
+            f"{verdict}"
         )
 
 
@@ -141,6 +151,7 @@ def slice_for(on: Any, device: str, chips: int) -> Any:
     ('h100:16', 'h100:8', 'gb200:4', '')
     """
     where = on or chip_named(device)
+    # a chip without a number has as many as ran
     if isinstance(where, str) and chips and is_chip(where.strip()):
         return f"{where.strip()}:{chips}"
     return where

@@ -21,8 +21,8 @@ from typing import Any, cast
 from dragonscale.commands.given import check_named
 from dragonscale.commands.questions.flag import written
 from dragonscale.commands.questions.verify import VerifyQuestion
-from dragonscale.commands.train.slices import written_slice
-from dragonscale.commands.train.train_question import read_batch
+from dragonscale.commands.train.answered_slice import written_slice
+from dragonscale.commands.train.batch import read_batch
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.evidence.verify.records import MODES, Request
 from dragonscale.models import load_model
@@ -67,6 +67,7 @@ class VerifyAsked:
 def read_question(question: VerifyQuestion) -> VerifyAsked:
     """Check every flag; what cannot be used is refused in one sentence, before anything is compiled."""
     question = _as_text(question)
+    # a plan file may say model, slice, batch and length as well
     table = _plan_table(question.plan)
     program = _program(question, table)
     model = question.model or found(_word(table, "model", question.plan), question.plan)
@@ -78,20 +79,24 @@ def read_question(question: VerifyQuestion) -> VerifyAsked:
         ask = "give --on h100:8 or --on v5p:4x4x4, or write it in the plan file."
         raise InputError(f"The plan does not say its slice; {ask}")
     load_model(model)
-    piece = parse_slice(where)
+    slice_ = parse_slice(where)
     plan = _plan(question, table, program)
-    _check_chips(plan, piece)
+    _check_chips(plan, slice_)
     if question.passes not in MODES:
         raise unknown("kind of passes called", question.passes, MODES)
     batch, sequence, notes = _sizes(question, table, program)
     notes = tuple(text for text in (slice_note(where), *notes) if text)
-    named = (cast(Any, program), model, where if chip_path(where) else str(piece), str(plan))
+    named = (cast(Any, program), model, where if chip_path(where) else str(slice_), str(plan))
     how = (cast(Any, question.passes), _capacity(table), _options(question.options))
     request = Request(*named, batch, sequence, *how)
     stack = spelt_stack(question.stack) or _word(table, "stack", question.plan) or "dragonscale"
     transformer = load_model(model)
-    job = make_job(transformer, piece, batch, sequence, meant(stack, transformer))
-    stack = job_for(job, plan).stack.name if stack == AUTO and isinstance(plan, Plan) else job.stack.name
+    job = make_job(transformer, slice_, batch, sequence, meant(stack, transformer))
+    # the stack that would run the plan
+    if stack == AUTO and isinstance(plan, Plan):
+        stack = job_for(job, plan).stack.name
+    else:
+        stack = job.stack.name
     seconds, size = parse(question.timeout, "s", "--timeout"), parse(question.memory_limit, "bytes", "--memory-limit")
     if not 1 <= seconds <= _LONGEST:
         raise InputError(f"--timeout is {shorten(question.timeout)}; give the compiler from one second to a day.")
@@ -113,9 +118,10 @@ def _plan_table(text: str) -> dict[str, Any]:
     if not text.strip().endswith(".toml"):
         return {}
     table = read_table(Path(text.strip()), "Plan file")
+    # settings without a [plan] table stand at the top
     if "plan" not in table:
-        words = {name: value for name, value in table.items() if name in _ENTRIES}
-        table = {**words, "plan": {name: value for name, value in table.items() if name not in _ENTRIES}}
+        entries = {name: value for name, value in table.items() if name in _ENTRIES}
+        table = {**entries, "plan": {name: value for name, value in table.items() if name not in _ENTRIES}}
     for name in table:
         if name not in _ENTRIES:
             raise unknown(f"entry of the plan file {shorten(text)} called", name, _ENTRIES)
@@ -138,27 +144,32 @@ def _program(question: VerifyQuestion, table: dict[str, Any]) -> str:
         if question.program not in PROGRAMS:
             raise unknown("program", question.program, PROGRAMS)
         return question.program
+    # settings that only serving has mean a decode step
     names = table.get("plan") or [part.partition("=")[0] for part in settings_of(question.plan)]
     serving = "engine" in table or "batch" in table or any(name in _SERVING_ONLY for name in names)
-    return "decode" if serving else "train"
+    if serving:
+        return "decode"
+    return "train"
 
 
 def _plan(question: VerifyQuestion, table: dict[str, Any], program: str) -> Plan | ServingPlan:
     if program == "train":
+        # ranks that the plan names stay as they are
         return own_ranks(parse_plan(question.plan), given_settings(question.plan))
     if not table:
         return parse_serving_plan(question.plan)
+    # an empty setting is left to its default
     settings = {name: value for name, value in table["plan"].items() if value != ""}
     return ServingPlan(**{name: read_serving_setting(name, value) for name, value in settings.items()})
 
 
-def _check_chips(plan: Plan | ServingPlan, piece: Slice) -> None:
+def _check_chips(plan: Plan | ServingPlan, slice_: Slice) -> None:
     """A plan is for all chips of its slice; where the compiler sees several devices in a chip, for all of those."""
-    devices = piece.chips * piece.chip.devices
-    if plan.chips not in (piece.chips, devices):
+    devices = slice_.chips * slice_.chip.devices
+    if plan.chips not in (slice_.chips, devices):
         raise InputError(
-            f"The plan {shorten(str(plan), 90)} is for {plan.chips:,} chips and {piece} has {piece.chips:,}; make the "
-            f"product of its axes {piece.chips:,}, or take another slice."
+            f"The plan {shorten(str(plan), 90)} is for {plan.chips:,} chips and {slice_} has {slice_.chips:,}; make "
+            f"the product of its axes {slice_.chips:,}, or take another slice."
         )
 
 
@@ -176,8 +187,12 @@ def _sizes(question: VerifyQuestion, table: dict[str, Any], program: str) -> tup
         return batch, sequence, tuple(text for text in (length, note) if text)
     counted = question.batch or str(run.get("batch", "") or table.get("batch", ""))
     if not counted.strip():
-        ask = "--batch 4M (tokens) or --batch 512seq" if program == "train" else "--batch 64 (sequences)"
+        if program == "train":
+            ask = "--batch 4M (tokens) or --batch 512seq"
+        else:
+            ask = "--batch 64 (sequences)"
         raise InputError(f"Say how large the batch is: give {ask}, or write it in the plan file.")
+    # 512seq is a number of sequences
     for ending in ("sequences", "seqs", "seq"):
         counted = counted.strip().removesuffix(ending)
     batch = parse_count(counted.strip(), "the batch")
@@ -200,33 +215,34 @@ def _options(several: str) -> dict[str, str]:
     >>> _options("xla_a=1,xla_b=two,three")
     {'xla_a': '1', 'xla_b': 'two,three'}
     """
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
+    # a comma separates options only where another name follows
     for text in re.split(r",(?=\s*\w+=)", several) if several.strip() else []:
         name, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not name or not value:
             raise InputError(f"--option is {shorten(text)}; write an option of XLA as name=value.")
-        found[name] = value
-    return found
+        options[name] = value
+    return options
 
 
-def training_question(asked: Any, report: Any) -> VerifyAsked:
+def training_question(understood: Any, report: Any) -> VerifyAsked:
     """A training step of the first plan of a `TrainReport`."""
-    if asked.documents:
+    if understood.job.documents:
         raise InputError("--verify compiles our own program, in which documents see each other; leave out --documents.")
-    if asked.question.largest == "model":
+    if understood.question.largest == "model":
         raise InputError("--verify compiles a model that exists; leave out --largest model.")
-    check_named(asked.question.model, asked.question.on)
+    check_named(understood.question.model, understood.question.on)
     best, work = report.plans[0], report.workload
     plan, batch = str(best.plan), f"{work.sequences}seq"
-    asks = plan, asked.question.model, written_slice(asked, report), batch, str(work.seq), "train"
+    asks = plan, understood.question.model, written_slice(understood, report), batch, str(work.seq), "train"
     return read_question(VerifyQuestion(*asks, stack=best.stack))
 
 
-def serving_question(asked: Any, report: Any) -> VerifyAsked:
+def serving_question(understood: Any, report: Any) -> VerifyAsked:
     """A decode step of the first configuration of a `ServeReport`: one copy of the model, room for
     prompts and answers."""
-    check_named(asked.question.model, asked.question.on)
+    check_named(understood.question.model, understood.question.on)
     best, work = report.configs[0], report.workload
-    room, model = work.prompt + work.output, asked.question.model
-    where = asked.written_slice(best.copy_slice)
-    return read_question(VerifyQuestion(best.plan, model, where, str(best.batch), str(room), "decode"))
+    tokens, model = work.prompt + work.output, understood.question.model
+    where = understood.written_slice(best.copy_slice)
+    return read_question(VerifyQuestion(best.plan, model, where, str(best.batch), str(tokens), "decode"))

@@ -22,7 +22,9 @@ def outcome(report: VerifyReport) -> str:
     """The whole verification in one word or two."""
     if not report.fits:
         return NO_ROOM
-    return report.verdict if report.compiled or not report.fits_compiled else FAILED
+    if report.compiled or not report.fits_compiled:
+        return report.verdict
+    return FAILED
 
 
 def exit_code(report: VerifyReport) -> int:
@@ -55,21 +57,25 @@ def work(request: Request) -> str:
 
 def effort(report: VerifyReport) -> str:
     """Which compiler, how it was asked, and what it took."""
-    names = [f"{name} {version}" for name, version in report.versions.items() if name not in ("jax", "jaxlib")]
-    by = ", ".join(names or [f"{name} {version}" for name, version in report.versions.items()]) or "XLA"
+    # the compiler's own package says more than JAX, where there is one
+    packages = {name: version for name, version in report.versions.items() if name not in ("jax", "jaxlib")}
+    by = ", ".join(f"{name} {version}" for name, version in (packages or report.versions).items()) or "XLA"
     took = f"{render(report.seconds, 's')} and {render(report.resident_bytes, 'bytes')} of this machine"
     return f"{'compiled' if report.compiled else 'tried'} in {report.request.mode} mode by {by}: {took}"
 
 
-def sentence(text: str, most: int = 700) -> str:
+def sentence(text: str, max_length: int = 700) -> str:
     """A remark as a sentence; a compiler's message of pages is cut.
 
     >>> sentence("the compiler asks for 2 GiB")
     'The compiler asks for 2 GiB.'
     """
-    said = " ".join(text.split())
-    said = said if len(said) <= most else said[:most] + " …"
-    return said[:1].upper() + said[1:] + ("" if said.endswith((".", "…", "!", "?")) or not said else ".")
+    text = " ".join(text.split())
+    if len(text) > max_length:
+        text = f"{text[:max_length]} …"
+    if text and not text.endswith((".", "…", "!", "?")):
+        text += "."
+    return text[:1].upper() + text[1:]
 
 
 def over(axes: tuple[str, ...]) -> str:
@@ -93,13 +99,15 @@ def change(line: VerifyLine) -> str:
     if line.ratio is None:
         return "not planned"
     part = 100 * (line.ratio - 1)
-    return f"{part:+.0f}%" if abs(part) >= 10 else f"{part:+.1f}%"
+    if abs(part) >= 10:
+        return f"{part:+.0f}%"
+    return f"{part:+.1f}%"
 
 
 def judged(report: VerifyReport) -> Iterator[tuple[str, VerifyLine]]:
     """Every line that has a verdict, with its name in a sentence."""
-    held = (("arguments", report.arguments), ("peak memory", report.peak), ("host memory", report.host))
-    for name, line in (*held, ("FLOPs", report.flops)):
+    memory = (("arguments", report.arguments), ("peak memory", report.peak), ("host memory", report.host))
+    for name, line in (*memory, ("FLOPs", report.flops)):
         if line is not None:
             yield name, line
     for axis in report.axes:
@@ -108,23 +116,23 @@ def judged(report: VerifyReport) -> Iterator[tuple[str, VerifyLine]]:
 
 def closing(report: VerifyReport) -> str:
     """The verdict and what to change, in a sentence or two."""
-    found = outcome(report)
-    if found == NO_ROOM and report.fits_compiled:
-        held = f"stack {report.stack} would hold {quantity(report.stack_bytes, 'bytes')} on the fullest chip"
-        return f"The plan does not fit the memory of a chip under its own stack: {held}; our own program fits."
-    if found == NO_ROOM:
-        said = "as the planner said" if not report.fits_planned else "though the planner had accepted it"
+    result = outcome(report)
+    if result == NO_ROOM and report.fits_compiled:
+        would_hold = f"stack {report.stack} would hold {quantity(report.stack_bytes, 'bytes')} on the fullest chip"
+        return f"The plan does not fit the memory of a chip under its own stack: {would_hold}; our own program fits."
+    if result == NO_ROOM:
+        expected = "though the planner had accepted it" if report.fits_planned else "as the planner said"
         usual = "Split the state over more chips, recompute more (remat=block), or take a smaller batch."
-        return f"The program does not fit the memory of a chip, {said}. {sentence(report.advice) or usual}"
-    if found == FAILED:
+        return f"The program does not fit the memory of a chip, {expected}. {sentence(report.advice) or usual}"
+    if result == FAILED:
         return "The compiler gave no program: nothing was compared. Take another plan, or report the message above."
     lines = list(judged(report))
-    wrong = [f"{name} {change(line)}" for name, line in lines if line.verdict == DIFFERS]
-    told = [f"{name} {change(line)}" for name, line in lines if line.verdict == EXPLAINED]
-    if found == DIFFERS:
-        return f"The plan and the compiler differ{': ' + ', '.join(wrong) if wrong else ''}. {_look(report)}"
-    if found == EXPLAINED:
-        listed = f" ({', '.join(told)})" if told else ""
+    # the numbers that have the verdict of the whole
+    changed = ", ".join(f"{name} {change(line)}" for name, line in lines if line.verdict == result)
+    if result == DIFFERS:
+        return f"The plan and the compiler differ{changed and ': '}{changed}. {_look(report)}"
+    if result == EXPLAINED:
+        listed = f" ({changed})" if changed else ""
         return f"{_holds(report)}: what differs is explained{listed}. {_next(report)}"
     return f"{_holds(report)}: all {len(lines)} numbers agree. {_next(report)}"
 
@@ -138,26 +146,31 @@ def _holds(report: VerifyReport) -> str:
 
 
 def _look(report: VerifyReport) -> str:
+    """Where to begin with a plan and a compiler that differ: at what nothing explains."""
     if report.unknown:
         return f"The compiler emitted something that could not be read ({report.unknown[0]}): report it."
-    for one in report.only_compiled:
-        if not one.why:
-            where = f" at {one.source}" if one.source else ""
-            return f"Start with the {one.kind} over {over(one.axes)}{where} that only the compiler has."
-    for one in report.only_planned:
-        if not one.why:
-            return f"Start with the {one.kind} over {over(one.axes)} that was planned and is not there."
-    for one in report.overlap:
-        if not one.agrees:
-            return f"Start with the {one.kind} over {over(one.axes)}: planned {one.planned}, compiled {one.compiled}."
+    for row in report.only_compiled:
+        if not row.why:
+            where = ""
+            if row.source:
+                where = f" at {row.source}"
+            return f"Start with the {row.kind} over {over(row.axes)}{where} that only the compiler has."
+    for row in report.only_planned:
+        if not row.why:
+            return f"Start with the {row.kind} over {over(row.axes)} that was planned and is not there."
+    for row in report.overlap:
+        if not row.agrees:
+            return f"Start with the {row.kind} over {over(row.axes)}: planned {row.planned}, compiled {row.compiled}."
     return "Trust the compiler's numbers for this plan."
 
 
 def _next(report: VerifyReport) -> str:
     """What to do with a plan that holds."""
+    # without XLA's scheduling passes nothing overlaps
     if report.request.mode == "canonical":
         return "--passes full adds overlap."
-    wrong = max((one for one in report.overlap if not one.agrees), key=lambda one: one.total_bytes, default=None)
+    # the largest transfer whose overlap was planned otherwise
+    wrong = max((row for row in report.overlap if not row.agrees), key=lambda row: row.total_bytes, default=None)
     if wrong is None:
         return "Change nothing."
     size = render(wrong.total_bytes, "bytes")
@@ -165,6 +178,7 @@ def _next(report: VerifyReport) -> str:
     return f"In its times count the {moved} as {wrong.compiled}: it was planned {wrong.planned}."
 
 
+# Digits of a quantity.
 DIGITS = 4
 
 
@@ -204,7 +218,9 @@ def ratio_text(planned: float, compiled: float) -> str:
     ratio = compiled / planned
     if ratio > 999:
         return ">999"
-    return f"{ratio:.4f}" if abs(ratio - 1) < 0.01 else f"{ratio:.3f}" if ratio < 10 else f"{ratio:.1f}"
+    if abs(ratio - 1) < 0.01:
+        return f"{ratio:.4f}"
+    return f"{ratio:.3f}" if ratio < 10 else f"{ratio:.1f}"
 
 
 def quantity(value: float, unit: str) -> str:
@@ -218,22 +234,23 @@ def quantity(value: float, unit: str) -> str:
 
 def totals(report: VerifyReport) -> list[Row]:
     """What the program holds and does on one chip."""
-    room, flops = report.limit_bytes, ("matmul FLOPs", report.flops, 0.0)
-    held = (
-        ("arguments", report.arguments, room),
-        ("peak memory", report.peak, room),
+    # bars of memory are parts of what a chip has, those of FLOPs of the larger number
+    capacity, flops = report.limit_bytes, ("matmul FLOPs", report.flops, 0.0)
+    memory = (
+        ("arguments", report.arguments, capacity),
+        ("peak memory", report.peak, capacity),
         ("host memory", report.host, 0.0),
     )
-    return [_row(name, line, max(scale, line.planned, line.compiled)) for name, line, scale in (*held, flops) if line]
+    return [_row(name, line, max(scale, line.planned, line.compiled)) for name, line, scale in (*memory, flops) if line]
 
 
 def axis_rows(report: VerifyReport) -> list[Row]:
     """Bytes that each chip sends, by the mesh axes they travel over, and by kind of collective below."""
-    scale = max((max(one.line.planned, one.line.compiled) for one in report.axes), default=0.0)
+    scale = max((max(axis.line.planned, axis.line.compiled) for axis in report.axes), default=0.0)
     rows: list[Row] = []
-    for one in report.axes:
-        below = [_part(kind, *sizes, one.line.unit, scale) for kind, sizes in one.kinds.items()]
-        rows.append(replace(_row(over(one.axes), one.line, scale), below=tuple(below)))
+    for axis in report.axes:
+        below = [_part(kind, *sizes, axis.line.unit, scale) for kind, sizes in axis.kinds.items()]
+        rows.append(replace(_row(over(axis.axes), axis.line, scale), below=tuple(below)))
     return rows
 
 
@@ -251,46 +268,49 @@ def _row(name: str, line: VerifyLine, scale: float) -> Row:
 def lists(report: VerifyReport) -> dict[str, list[Item]]:
     """What is told as lists, by heading: buffers without room, collectives that one side lacks, slow kernels."""
     parts = sorted(report.memory.items(), key=lambda part: -part[1])
-    buffers = [(name, quantity(size, "bytes"), (about,) if about else ()) for name, size, about in report.largest]
+    buffers = [(name, quantity(size, "bytes"), (reason,) if reason else ()) for name, size, reason in report.largest]
     return {
         "the planned peak, by part": [Item(name, quantity(size, "bytes")) for name, size in parts if size > 0],
         "largest buffers": [Item(*buffer) for buffer in buffers],
-        "only the plan has": [_unmatched(one) for one in report.only_planned],
-        "only the compiler has": [_unmatched(one) for one in report.only_compiled],
+        "only the plan has": [_unmatched(row) for row in report.only_planned],
+        "only the compiler has": [_unmatched(row) for row in report.only_compiled],
         "slowest kernels by the compiler's estimate": [Item(name, quantity(s, "s")) for name, s in report.slowest],
     }
 
 
-def _unmatched(one: Unmatched) -> Item:
+def _unmatched(row: Unmatched) -> Item:
     """A collective that only one side has, with the place in the program it comes from and why."""
-    times, what = f", {one.times:,} times" * (one.times > 1), f" ({one.what})" * bool(one.what)
-    about = tuple(text for text in (one.op_name, one.source, one.why) if text)
-    return Item(f"{one.kind} over {over(one.axes)}{what}", quantity(one.total_bytes, "bytes") + times, about)
+    times, what = f", {row.times:,} times" * (row.times > 1), f" ({row.what})" * bool(row.what)
+    details = tuple(text for text in (row.op_name, row.source, row.why) if text)
+    return Item(f"{row.kind} over {over(row.axes)}{what}", quantity(row.total_bytes, "bytes") + times, details)
 
 
-def overlap_rows(found: tuple[OverlapLine, ...]) -> list[tuple[str, str, str, str, str, bool]]:
+def overlap_rows(lines: tuple[OverlapLine, ...]) -> list[tuple[str, str, str, str, str, bool]]:
     """Collective, what travels, bytes, hidden or exposed as planned and as compiled, and whether that agrees."""
     rows = []
-    for one in found:
-        sent = quantity(one.total_bytes, "bytes")
-        rows.append((f"{one.kind} over {over(one.axes)}", one.what, sent, one.planned, one.compiled, one.agrees))
+    for line in lines:
+        sent = quantity(line.total_bytes, "bytes")
+        rows.append((f"{line.kind} over {over(line.axes)}", line.what, sent, line.planned, line.compiled, line.agrees))
     return rows
 
 
 def stack_items(report: VerifyReport) -> list[Item]:
     """What the plan's own stack does otherwise than the program that was compiled: by switch, the lines it changes."""
     items: list[Item] = []
-    for switch in dict.fromkeys(one.switch for one in report.stack_differences):
-        found = [one for one in report.stack_differences if one.switch == switch]
+    for switch in dict.fromkeys(difference.switch for difference in report.stack_differences):
+        differences = [difference for difference in report.stack_differences if difference.switch == switch]
         lines, sums = [], []
-        for one in sorted(found, key=lambda one: -abs(one.theirs - one.ours)):
-            ours, theirs = (_amount(size, one.quantity) for size in (one.ours, one.theirs))
-            lines.append(f"{one.section}, {one.phase}: {one.what} {ours} -> {theirs}")
-        for quantity, words in (("flops", "FLOPs"), ("wire_bytes", "sent"), ("hbm_bytes", "held")):
-            change = sum(one.theirs - one.ours for one in found if one.quantity == quantity)
+        # the largest change first
+        for difference in sorted(differences, key=lambda difference: -abs(difference.theirs - difference.ours)):
+            ours, theirs = (_amount(size, difference.quantity) for size in (difference.ours, difference.theirs))
+            lines.append(f"{difference.section}, {difference.phase}: {difference.what} {ours} -> {theirs}")
+        for quantity, noun in (("flops", "FLOPs"), ("wire_bytes", "sent"), ("hbm_bytes", "held")):
+            change = sum(
+                difference.theirs - difference.ours for difference in differences if difference.quantity == quantity
+            )
             if change:
-                sums.append(f"{_amount(abs(change), quantity)} {'more' if change > 0 else 'less'} {words}")
-        items.append(Item(f"{switch}: {found[0].why}", ", ".join(sums) or "moved", tuple(lines)))
+                sums.append(f"{_amount(abs(change), quantity)} {'more' if change > 0 else 'less'} {noun}")
+        items.append(Item(f"{switch}: {differences[0].why}", ", ".join(sums) or "moved", tuple(lines)))
     return items
 
 
@@ -300,24 +320,27 @@ def _amount(size: float, name: str) -> str:
 
 def remarks(report: VerifyReport) -> list[str]:
     """Facts beside the comparison."""
-    said: list[str] = []
+    texts: list[str] = []
     if report.stack != "dragonscale" and report.peak is not None and report.request.program == "train":
         theirs = quantity(report.stack_bytes, "bytes")
         fits = "fits" if report.fits else "does not fit"
         would = f"stack {report.stack} would hold {theirs} on the fullest chip and {fits}"
-        said.append(f"The planned column is our own program; {would}.")
+        texts.append(f"The planned column is our own program; {would}.")
     if report.limit_bytes and (report.compiled or not report.fits_compiled):
         planner, compiler = ("fits" if fit else "does not fit" for fit in (report.fits_planned, report.fits_compiled))
         holds = f"A chip holds {quantity(report.limit_bytes, 'bytes')}"
-        what = "the plan" if report.stack == "dragonscale" else "our own program"
-        said.append(f"{holds}: {what} {planner} by the planner, {compiler} by the compiler.")
+        if report.stack == "dragonscale":
+            what = "the plan"
+        else:
+            what = "our own program"
+        texts.append(f"{holds}: {what} {planner} by the planner, {compiler} by the compiler.")
     if report.padding_bytes > 0:
-        said.append(f"Layouts pad the arguments by {quantity(report.padding_bytes, 'bytes')}.")
+        texts.append(f"Layouts pad the arguments by {quantity(report.padding_bytes, 'bytes')}.")
     if report.algorithms:
         chosen = ", ".join(f"{name} {times:,} times" for name, times in report.algorithms.items())
-        said.append(f"Collectives as the compiler chose them: {chosen}.")
+        texts.append(f"Collectives as the compiler chose them: {chosen}.")
     if report.cycles_s is not None:
-        said.append(f"The compiler estimates {quantity(report.cycles_s, 's')} of kernels a run, without the network.")
+        texts.append(f"The compiler estimates {quantity(report.cycles_s, 's')} of kernels a run, without the network.")
     if report.unknown:
-        said.append(f"Not understood: {'; '.join(report.unknown)}.")
-    return said
+        texts.append(f"Not understood: {'; '.join(report.unknown)}.")
+    return texts

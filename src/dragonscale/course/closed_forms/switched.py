@@ -162,7 +162,7 @@ class EnoughTokens:
 
 
 def tp_zero3(
-    piece: Slice, tokens: Number, params: Number, width: Number, tensor: Number = 8, bytes_per_param: Number = 10
+    slice_: Slice, tokens: Number, params: Number, width: Number, tensor: Number = 8, bytes_per_param: Number = 10
 ) -> EnoughTokens:
     """Is tensor parallelism with ZeRO-3 (FSDP) over the rest of a slice enough for a batch: tokens of a chip against
     those that hide the weights' collectives, the tensor degree against the largest that hides, and the state of a chip
@@ -172,7 +172,7 @@ def tp_zero3(
     >>> tp_zero3(parse_slice("h100:512"), 4e6, 70e9, 28672).enough
     'yes: compute binds and the state fits'
     """
-    chip, chips = piece.chip, piece.chips
+    chip, chips = slice_.chip, slice_.chips
     torus = isinstance(chip.network, Torus)
     needed = split_tokens(chip, math.inf, chips / tensor, tensor) / chips if torus else dp_tokens(chip, chips, tensor)
     most = tp_degree(chip, width) if torus else tp_ways(chip, width)

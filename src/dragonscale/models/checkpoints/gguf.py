@@ -128,14 +128,14 @@ def _header(reader: _Reader) -> Gguf:
         if rank > 8:
             raise InputError(f"{reader.shown} has a tensor of {rank} dims.")
         shape = tuple(reader.number("Q") for _ in range(rank))
-        kind, _place = reader.number("I"), reader.number("Q")
+        kind, _offset = reader.number("I"), reader.number("Q")
         if kind not in types():
             raise InputError(f"{reader.shown} has a tensor of type {kind}, which is not known.")
-        title, block, held, _ = types()[kind]
+        title, block, block_bytes, _ = types()[kind]
         elements = math.prod(shape)
         if elements >= 2**50:
             raise InputError(f"{reader.shown} has a tensor of {elements:,} elements.")
-        tensors.append(StoredTensor(name, title, elements, -(-elements // block) * held))
+        tensors.append(StoredTensor(name, title, elements, -(-elements // block) * block_bytes))
         shapes[name] = shape
     return Gguf(values, tuple(tensors), shapes)
 
@@ -146,10 +146,10 @@ def config_of(header: Gguf, family: str = "") -> dict[str, Any]:
     name = header.keys.get("general.architecture")
     if not isinstance(name, str):
         raise InputError("The GGUF file does not say its general.architecture.")
-    known = _file()["architectures"]
-    if name not in known and not family:
-        raise unknown("GGUF architecture", name, known, "`--as FAMILY` reads it as a model type.")
-    row = known.get(name, {"type": family})
+    architectures = _file()["architectures"]
+    if name not in architectures and not family:
+        raise unknown("GGUF architecture", name, architectures, "`--as FAMILY` reads it as a model type.")
+    row = architectures.get(name, {"type": family})
     names = _file()["keys"] | row.get("fields", {})
     config = {field: _value(header, f"{name}.{key}") for key, field in names.items() if field}
     config = {field: value for field, value in config.items() if value is not None}

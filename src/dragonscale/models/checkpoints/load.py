@@ -44,9 +44,9 @@ def load_checkpoint(path: Path, assume: Assumed | None = None, family: str = "",
 def load_folder(folder: Path, assume: Assumed | None = None, family: str = "", name: str = "") -> Transformer:
     """The model of a folder: its `config.json` with whatever safetensors are beside it, or its GGUF file."""
     if not (folder / "config.json").exists():
-        found = sorted(folder.glob("*.gguf"))
-        if found:
-            return _from_gguf(found[0], assume, family, name)
+        ggufs = sorted(folder.glob("*.gguf"))
+        if ggufs:
+            return _from_gguf(ggufs[0], assume, family, name)
     return _with_files(folder, sorted(folder.glob("*.safetensors")), assume, family, name)
 
 
@@ -73,8 +73,8 @@ def _with_files(folder: Path, files: list[Path], assume: Assumed | None, family:
 
 def folder_fields(folder: Path) -> dict[str, Any]:
     """The fields of a folder's config, or of its GGUF file's header."""
-    found = sorted(folder.glob("*.gguf")) if not (folder / "config.json").exists() else []
-    return gguf_fields(found[0]) if found else read_config(folder)
+    ggufs = sorted(folder.glob("*.gguf")) if not (folder / "config.json").exists() else []
+    return gguf_fields(ggufs[0]) if ggufs else read_config(folder)
 
 
 def gguf_fields(path: Path, family: str = "") -> dict[str, Any]:
@@ -86,7 +86,9 @@ def _whole(files: list[Path]) -> gguf.Gguf:
     """The headers of all shards as one."""
     headers = [gguf.read_gguf(file) for file in files]
     tensors = tuple(tensor for header in headers for tensor in header.tensors)
-    return gguf.Gguf(headers[0].keys, tensors, {key: shape for one in headers for key, shape in one.shapes.items()})
+    return gguf.Gguf(
+        headers[0].keys, tensors, {key: shape for header in headers for key, shape in header.shapes.items()}
+    )
 
 
 def _from_gguf(path: Path, assume: Assumed | None, family: str, name: str) -> Transformer:
@@ -100,8 +102,8 @@ def _from_gguf(path: Path, assume: Assumed | None, family: str, name: str) -> Tr
     dtype = next((gguf.dtypes()[kind] for kind in formats if kind in ("BF16", "F16")), "fp16")
     stored = {part: kind for part, kind in by_part.items() if kind not in (dtype, "fp32")}
     narrow = {kind: gguf.dtypes()[kind] for kind in formats if kind.startswith(("Q", "IQ", "TQ"))}
-    said = "; ".join(f"{kind} as {dtype_}" for kind, dtype_ in narrow.items())
-    notes = [f"Formats of llama.cpp are taken as the nearest that engines have: {said}."] if said else []
+    listing = "; ".join(f"{kind} as {dtype_}" for kind, dtype_ in narrow.items())
+    notes = [f"Formats of llama.cpp are taken as the nearest that engines have: {listing}."] if listing else []
     count = _SHARD.match(path.stem)
     if count and int(count["count"]) != len(files):
         notes.append(f"Of {int(count['count'])} files {len(files)} are here; the bytes are theirs.")
@@ -115,8 +117,8 @@ def _shards(path: Path) -> list[Path]:
     match = _SHARD.match(path.stem)
     if match is None:
         return [path]
-    numbers = range(1, min(int(match["count"]), MOST_FILES) + 1)
-    named = [path.with_name(f"{match['stem']}-{number:05d}-of-{match['count']}{path.suffix}") for number in numbers]
+    indices = range(1, min(int(match["count"]), MOST_FILES) + 1)
+    named = [path.with_name(f"{match['stem']}-{number:05d}-of-{match['count']}{path.suffix}") for number in indices]
     return [file for file in named if file == path or file.exists()]
 
 
@@ -133,10 +135,10 @@ def _missing(folder: Path, files: list[Path]) -> list[str]:
 
 def _differs(model: Transformer, tensors: Iterable[StoredTensor]) -> list[str]:
     """A note where the files hold another number of parameters than was counted."""
-    held, counts = sum(tensor.elements for tensor in tensors), count_parameters(model)
-    if held in (counts.total, counts.checkpoint):
+    elements, counts = sum(tensor.elements for tensor in tensors), count_parameters(model)
+    if elements in (counts.total, counts.checkpoint):
         return []
-    return [f"The files hold {held:,} numbers; the count below is {counts.checkpoint:,} parameters."]
+    return [f"The files hold {elements:,} numbers; the count below is {counts.checkpoint:,} parameters."]
 
 
 def _regular(path: Path) -> None:

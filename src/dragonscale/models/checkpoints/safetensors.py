@@ -56,12 +56,18 @@ def read_safetensors(path: Path) -> list[StoredTensor]:
 
 def _tensor(name: str, entry: object, shown: str) -> StoredTensor:
     if isinstance(entry, dict):
-        kind, shape, place = (entry.get(key) for key in ("dtype", "shape", "data_offsets"))
-        whole = all(_counts(list_) for list_ in (shape, place))
-        if isinstance(kind, str) and whole and isinstance(shape, list) and isinstance(place, list) and len(place) == 2:
-            elements, held = math.prod(shape), place[1] - place[0]
-            if held >= 0 and (kind not in BITS or held == -(-elements * BITS[kind] // 8)):
-                return StoredTensor(name, kind[:20], elements, held)
+        kind, shape, offsets = (entry.get(key) for key in ("dtype", "shape", "data_offsets"))
+        whole = all(_counts(list_) for list_ in (shape, offsets))
+        if (
+            isinstance(kind, str)
+            and whole
+            and isinstance(shape, list)
+            and isinstance(offsets, list)
+            and len(offsets) == 2
+        ):
+            elements, size = math.prod(shape), offsets[1] - offsets[0]
+            if size >= 0 and (kind not in BITS or size == -(-elements * BITS[kind] // 8)):
+                return StoredTensor(name, kind[:20], elements, size)
     raise InputError(f"{shown} says of the tensor {shorten(name)} what cannot be.")
 
 

@@ -15,14 +15,14 @@ def glm_dsa(f: ModelConfig) -> Transformer:
     """GLM 5: an indexer, which some layers share with the one before, and a multi-token module without tables of its
     own."""
     heads, dim, top = (f.count(name) for name in ("index_n_heads", "index_head_dim", "index_topk"))
-    own = f.latent_attention(index_heads=heads, index_dim=dim, index_top=top)
-    reused, moe = replace(own, index_own=False), f.with_shared(score_bias=True)
+    indexed = f.latent_attention(index_heads=heads, index_dim=dim, index_top=top)
+    reused, moe = replace(indexed, index_own=False), f.with_shared(score_bias=True)
     sparse = f.sparse_from(f.natural("first_k_dense_replace"), f.natural("moe_layer_freq") or 1)
-    mixers = [own if kind == "full" else reused for kind in _indexers(f)]
+    mixers = [indexed if kind == "full" else reused for kind in _indexers(f)]
     layers = paired(mixers, [moe if each else f.mlp() for each in sparse])
     f.must_be("layer_types", None, ["indexed_attention"] * len(layers))
     modules = f.natural("num_nextn_predict_layers")
-    return f.decoder(layers, extras=mtp_sections([Layer(own, moe)], f.d_model(), f.count("vocab_size"), modules))
+    return f.decoder(layers, extras=mtp_sections([Layer(indexed, moe)], f.d_model(), f.count("vocab_size"), modules))
 
 
 def _indexers(f: ModelConfig) -> list[str]:

@@ -31,9 +31,11 @@ def gemma4(f: ModelConfig) -> Transformer:
     layers = []
     for number, span in enumerate(spans):
         shared = number >= n_layers - borrowed
-        own = "tied" if tied and span is None else "own"
+        kv_source = "tied" if tied and span is None else "own"
         full = {} if span else {"head_dim": wide, "n_kv_heads": kv}
-        mixer = f.biased_attention(qk_norm="head", v_norm=True, window=span, kv="borrowed" if shared else own, **full)
+        mixer = f.biased_attention(
+            qk_norm="head", v_norm=True, window=span, kv="borrowed" if shared else kv_source, **full
+        )
         ffn = Mlp(f.count("intermediate_size") * (2 if doubled and shared else 1))
         both = MlpAndMoe(ffn, Moe(n_experts, chosen, d_ff, expert_scale=True)) if sparse else ffn
         layers.append(Layer(mixer, both, "sandwich", extra=LayerInput(width)))
@@ -150,9 +152,9 @@ def mllama(f: ModelConfig) -> Transformer:
     once."""
     listed = f.numbers("cross_attention_layers")
     crossed = [3, 8, 13, 18, 23, 28, 33, 38] if listed is None else listed
-    own = f.attention()
-    looking = CrossAttention(own.n_heads, own.n_kv_heads, own.head_dim)
-    layers = [Layer(looking if number in crossed else own, f.mlp()) for number in range(f.n_layers())]
+    self_attention = f.attention()
+    looking = CrossAttention(self_attention.n_heads, self_attention.n_kv_heads, self_attention.head_dim)
+    layers = [Layer(looking if number in crossed else self_attention, f.mlp()) for number in range(f.n_layers())]
     return f.decoder(layers, embed_rows=f.count("vocab_size") + SPARE_ROWS)
 
 

@@ -26,18 +26,20 @@ def _value(f: ModelConfig, text: Any) -> Any:
         return text
     word, conditional, flags = text.partition("?")
     if conditional:
-        on = [f.flag(name) for name in flags.split("|")]  # all of them are read
-        return (int(word) if word.isdigit() else word or True) if any(on) else None
+        is_on = [f.flag(name) for name in flags.split("|")]  # all of them are read
+        if not any(is_on):
+            return None
+        return int(word) if word.isdigit() else word or True
     if not text.startswith("#"):
         return text
-    names, known, otherwise = text[1:].partition(":")
-    return (f.natural(*names.split("|")) or int(otherwise)) if known else f.count(*names.split("|"))
+    names, has_default, otherwise = text[1:].partition(":")
+    return (f.natural(*names.split("|")) or int(otherwise)) if has_default else f.count(*names.split("|"))
 
 
-def _options(f: ModelConfig, given: Row) -> Row:
+def _options(f: ModelConfig, options: Row) -> Row:
     """The options that are on."""
-    found = {name: _value(f, text) for name, text in given.items()}
-    return {name: value for name, value in found.items() if value is not None}
+    values = {name: _value(f, text) for name, text in options.items()}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _mixer(f: ModelConfig, row: Row, window: int | None = None) -> Component:
@@ -104,8 +106,8 @@ def _read(row: Row, form: Reader, f: ModelConfig) -> Transformer:
 
 def _families() -> dict[str, Reader]:
     rows = {name: _ROWS.get(row.get("like", ""), {}) | row for name, row in _ROWS.items()}
-    own = {name: form for kind in (dense, moe, deepseek, hybrid, statespace) for name, form in kind.FAMILIES.items()}
-    forms = {name: partial(_read_row, row) for name, row in rows.items()} | own
+    custom = {name: form for kind in (dense, moe, deepseek, hybrid, statespace) for name, form in kind.FAMILIES.items()}
+    forms = {name: partial(_read_row, row) for name, row in rows.items()} | custom
     return {name: partial(_read, rows.get(name, {}), form) for name, form in forms.items()}
 
 

@@ -71,11 +71,11 @@ class Findings:
         """Raise if there are fields that are not understood; every one is named."""
         if not self.refused:
             return
-        many = len(self.refused) > 1
+        fields, pronoun = ("fields", "them") if len(self.refused) > 1 else ("field", "it")
+        ignoring = ",".join(f"{unread.name}=ignore" for unread in self.refused)
         raise InputError(
-            f"{what} has the field{'s' if many else ''} {', '.join(few(self.refused))}, which Dragonscale does not "
-            f"understand for this kind of model and which could change the counts; `--assume "
-            f"{','.join(f'{one.name}=ignore' for one in self.refused)}` counts without {'them' if many else 'it'}, and "
+            f"{what} has the {fields} {', '.join(few(self.refused))}, which Dragonscale does not understand for this "
+            f"kind of model and which could change the counts; `--assume {ignoring}` counts without {pronoun}, and "
             "`--assume key=value` gives a field another value."
         )
 
@@ -114,9 +114,9 @@ class Fields:
     def _wrong(self, name: str, value: object, wanted: str) -> InputError:
         return InputError(f"{self.what} has {name} = {shorten(value)}, which is not {wanted}.")
 
-    def _whole(self, name: str, value: object, least: int, most: int) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            raise self._wrong(name, value, f"a whole number from {least} to {most:,}")
+    def _whole(self, name: str, value: object, least: int, highest: int) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= highest:
+            raise self._wrong(name, value, f"a whole number from {least} to {highest:,}")
         return value
 
     def natural(self, *names: str, at_most: int = MOST) -> int:
@@ -185,8 +185,8 @@ class Fields:
         self, name: str, n_layers: int, kinds: tuple[str, str], otherwise: Callable[[int], object]
     ) -> list[bool]:
         """Of two kinds of layers, which are of the second: by the list in the field, or where `otherwise` says so."""
-        found = self.kinds(name, n_layers, kinds, lambda number: kinds[bool(otherwise(number))])
-        return [kind == kinds[1] for kind in found]
+        kinds_ = self.kinds(name, n_layers, kinds, lambda number: kinds[bool(otherwise(number))])
+        return [kind == kinds[1] for kind in kinds_]
 
     def inner(self, name: str, defaults: Mapping[str, Any] | None = None) -> "Fields | None":
         """The object inside a field, or None if it is null or absent."""

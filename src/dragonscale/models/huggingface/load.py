@@ -36,7 +36,7 @@ from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.models.assumed import Assumed, assumed_fields, told_assumed
 from dragonscale.models.huggingface.families import FAMILIES
 from dragonscale.models.huggingface.fields import SIZES, Fields, Findings, few, is_inert
-from dragonscale.models.huggingface.kin import kin_of, told
+from dragonscale.models.huggingface.nearest_family import match_note, matching_families
 from dragonscale.models.huggingface.parts import ModelConfig
 from dragonscale.models.huggingface.quantization import read_quantization, stored_dtype, weight_dtypes
 from dragonscale.models.huggingface.towers import TOWERS
@@ -69,15 +69,15 @@ def read_config(path: str | Path) -> dict[str, Any]:
     path = Path(path)
     try:
         path = path / "config.json" if path.is_dir() else path
-        given = json.loads(read_regular(path, "Config file", MOST_BYTES))
+        config = json.loads(read_regular(path, "Config file", MOST_BYTES))
     except (OSError, ValueError, RecursionError) as error:
         if isinstance(error, InputError):
             raise
         why = error.strerror if isinstance(error, OSError) and error.strerror else "it is not JSON"
         raise InputError(f"{shorten(str(path))} cannot be read as a config.json: {why}.") from None
-    if not isinstance(given, dict):
+    if not isinstance(config, dict):
         raise InputError(f"{shorten(str(path))} holds JSON, but not an object with fields, as a config.json does.")
-    return given
+    return config
 
 
 def load_config(
@@ -86,41 +86,46 @@ def load_config(
     """The model that a `config.json` describes. `assume` overrides fields of it ("ignore" leaves one out), `family`
     says as which model type it is read. See the module's examples."""
     if isinstance(source, Mapping):
-        given = source
+        config = source
     else:
-        given = read_config(source)
+        config = read_config(source)
         path = Path(source)
-        stem = path.resolve().name if path.is_dir() else (path.parent.name if path.stem == "config" else path.stem)
-        name = name or stem.replace("--", "/")
-    given = assumed_fields(given, assume or {})
+        if path.is_dir():
+            stem = path.resolve().name
+        elif path.stem == "config":
+            stem = path.parent.name
+        else:
+            stem = path.stem
+        name = name or stem.replace("--", "/")  # the Hub's folders have -- for the slash
+    config = assumed_fields(config, assume or {})
     findings = Findings()
     findings.notes += told_assumed(assume or {})
-    model_type = given.get("model_type")
+    model_type = config.get("model_type")
     if family:
         if family not in model_types():
             raise unknown("family", family, model_types(), "They are the model types of --as.")
         findings.notes.append(f"Read as {family}, as asked; the config's own model type is {shorten(model_type)}.")
-        given, model_type = {**given, "model_type": family}, family
-    if not model_type and "_diffusers_version" in given:
-        kind = given.get("_class_name", "model")
+        config, model_type = {**config, "model_type": family}, family
+    if not model_type and "_diffusers_version" in config:
+        kind = config.get("_class_name", "model")
         raise InputError(f"The config is of a {kind} of diffusers; only Transformers of tokens are planned here.")
     if not isinstance(model_type, str) or not model_type:
         raise InputError(
             "The config has no model_type, the field that says how to read it; `--as FAMILY` gives it one."
         )
-    inner = next((given[key] for key in INSIDE if isinstance(given.get(key), Mapping)), None)
+    inner = next((config[key] for key in INSIDE if isinstance(config.get(key), Mapping)), None)
     if model_type in _file("towers.toml"):
-        model = _read_outer(given, model_type, findings)
+        model = _read_outer(config, model_type, findings)
     elif model_type not in FAMILIES and inner is not None:
-        model = _read_unknown_outer(given, inner, model_type, findings)
+        model = _read_unknown_outer(config, inner, model_type, findings)
     else:
-        model, inner = _read(given, model_type, findings), None
+        model, inner = _read(config, model_type, findings), None
     findings.refuse(f"The {model_type} config")
     inner = inner or {}
-    quantization = given.get("quantization_config", inner.get("quantization_config"))
-    dtype = stored_dtype(given, inner)
-    stored = weight_dtypes(model, quantization, given.get("expert_dtype"), dtype)
-    label = safe_name(name or str(given.get("_name_or_path") or "") or model_type)
+    quantization = config.get("quantization_config", inner.get("quantization_config"))
+    dtype = stored_dtype(config, inner)
+    stored = weight_dtypes(model, quantization, config.get("expert_dtype"), dtype)
+    label = safe_name(name or str(config.get("_name_or_path") or "") or model_type)
     return replace(
         model,
         name=label,
@@ -128,46 +133,46 @@ def load_config(
         weight_dtypes=stored,
         quantization=read_quantization(quantization),
         notes=tuple(findings.told()),
-        config=dict(given),
+        config=dict(config),
     )
 
 
-def _read(given: Mapping[str, Any], model_type: str, findings: Findings, nested: bool = False) -> Transformer:
-    """A text model, as its type says or, of an unknown type, as its kin. At the top level its sizes must be given;
-    inside another config they may be left to defaults."""
+def _read(config: Mapping[str, Any], model_type: str, findings: Findings, nested: bool = False) -> Transformer:
+    """A text model of its type or, of an unknown type, of the family that matches its fields best. At the top level
+    its sizes must be given; inside another config they may be left to defaults."""
     if model_type in FAMILIES:
         defaults = _defaults(model_type)
         if not nested:
             defaults = {key: value for key, value in defaults.items() if key not in SIZES}
-        return _read_as(given, model_type, findings, defaults)[0]
+        return _read_as(config, model_type, findings, defaults)[0]
 
-    def read(family: str, own: Findings) -> tuple[Transformer, int]:
-        return _read_as(given, family, own, {})
+    def read(family: str, family_findings: Findings) -> tuple[Transformer, int]:
+        return _read_as(config, family, family_findings, {})
 
-    found = kin_of(model_type, given, FAMILIES, read)
-    if not found:
+    matches = matching_families(model_type, config, FAMILIES, read)
+    if not matches:
         raise unknown("model type", model_type, model_types(), "`--as FAMILY` reads a config as one of them.")
-    best = found[0]
+    best = matches[0]
     if best.findings.refused:
         raise InputError(
             f"There is no model type {shorten(model_type)}; its fields are nearest to those of {best.family}, except "
             f"for {', '.join(few(best.findings.refused))}: `--as {best.family}` with `--assume key=ignore` for each of "
             "them counts without."
         )
-    findings.notes.append(told(model_type, found))
+    findings.notes.append(match_note(model_type, matches))
     findings.join(best.findings)
     return best.model
 
 
 def _read_as(
-    given: Mapping[str, Any], family: str, findings: Findings, defaults: Mapping[str, Any]
+    config: Mapping[str, Any], family: str, findings: Findings, defaults: Mapping[str, Any]
 ) -> tuple[Transformer, int]:
     """A text model as a family's, and how many fields that matter were understood."""
-    fields = ModelConfig(given, defaults, f"The {given.get('model_type', family)} config", findings)
+    fields = ModelConfig(config, defaults, f"The {config.get('model_type', family)} config", findings)
     fields.skip("model_type", "quantization_config", "torch_dtype", "dtype", "expert_dtype")
     model = FAMILIES[family](fields)
     fields.settle(text_only=True)
-    return model, sum(1 for name, value in given.items() if name in fields.read and not is_inert(name, value))
+    return model, sum(1 for name, value in config.items() if name in fields.read and not is_inert(name, value))
 
 
 def _read_inner(inner: Mapping[str, Any], text_type: str, findings: Findings) -> Transformer:
@@ -177,53 +182,55 @@ def _read_inner(inner: Mapping[str, Any], text_type: str, findings: Findings) ->
     return _read(inner, kind, findings, nested=True)
 
 
-def _read_outer(given: Mapping[str, Any], model_type: str, findings: Findings) -> Transformer:
+def _read_outer(config: Mapping[str, Any], model_type: str, findings: Findings) -> Transformer:
     """A model that sees: text inside, tower beside. Older files have the text's fields at the top."""
     row = _file("towers.toml")[model_type]
     row = _file("towers.toml").get(row.get("like", ""), {}) | row
-    outer = Fields(given, _defaults(model_type), f"The {model_type} config", findings)
-    where = next((key for key in INSIDE if given.get(key) is not None), INSIDE[0])
+    outer = Fields(config, _defaults(model_type), f"The {model_type} config", findings)
+    where = next((key for key in INSIDE if config.get(key) is not None), INSIDE[0])
     inner = outer.value(where)
     outer.skip(*INSIDE)
     if inner is not None and not isinstance(inner, dict):
         raise InputError(f"The {model_type} config has a {where} of {shorten(inner)}, which is not an object.")
     sees = outer.value("vision_config")
     if inner is None:
-        rest = {key: value for key, value in given.items() if key not in ("vision_config", "model_type")}
+        rest = {key: value for key, value in config.items() if key not in ("vision_config", "model_type")}
         model = _read(rest, row["text"], findings)
         outer.read.update(rest)
     else:
         model = _read_inner(inner, row["text"], findings)
         # InternVL's own files build the language model from its own config alone
-        if "tie_word_embeddings" in given and where != "llm_config":
+        if "tie_word_embeddings" in config and where != "llm_config":
             model = replace(model, tied=outer.flag("tie_word_embeddings"))
         outer.skip("tie_word_embeddings")
     if sees is None:
         outer.settle()
         return model
     # What a tower has that is not understood costs the tower and not the answer: it is counted apart.
-    own = Findings()
+    tower_findings = Findings()
     try:
         if not isinstance(sees, dict):
             raise InputError(f"The {model_type} config has a vision_config of {shorten(sees)}, which is not an object.")
-        eye = Fields(sees, _defaults(row.get("vision", "")), f"vision_config of the {model_type} config", own)
+        eye = Fields(
+            sees, _defaults(row.get("vision", "")), f"vision_config of the {model_type} config", tower_findings
+        )
         eye.skip("model_type", "torch_dtype", "dtype", "vocab_size", "projection_dim")
         extras = TOWERS[row["tower"]](eye, outer, model.d_model)
         eye.check(row)
         outer.check(row.get("outer", {}))
         eye.settle()
-        own.refuse("Its vision_config")
+        tower_findings.refuse("Its vision_config")
     except InputError as error:
         findings.notes.append(f"The vision tower is left out of the count: {error}")
         outer.settle(text_only=True)
         return model
-    findings.join(own)
+    findings.join(tower_findings)
     outer.settle()
     return replace(model, extras=(*model.extras, *extras))
 
 
 def _read_unknown_outer(
-    given: Mapping[str, Any], inner: Mapping[str, Any], model_type: str, findings: Findings
+    config: Mapping[str, Any], inner: Mapping[str, Any], model_type: str, findings: Findings
 ) -> Transformer:
     """A model of an unknown type that has a language model inside: that alone is counted."""
     model = _read_inner(inner, "", findings)
@@ -231,7 +238,7 @@ def _read_unknown_outer(
         f"The model type {model_type!r} is not known; its language model alone is counted, not what it sees or "
         "hears with."
     )
-    if "tie_word_embeddings" in given:
-        outer = Fields(given, {}, f"The {model_type} config", findings)
+    if "tie_word_embeddings" in config:
+        outer = Fields(config, {}, f"The {model_type} config", findings)
         model = replace(model, tied=outer.flag("tie_word_embeddings"))
     return model

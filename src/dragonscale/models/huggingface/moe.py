@@ -27,8 +27,8 @@ def dbrx(f: ModelConfig) -> Transformer:
 def hunyuan_moe(f: ModelConfig) -> Transformer:
     """Hunyuan A13B: experts in every layer beside one shared MLP of the same size."""
     for name, value in (("use_qk_norm", True), ("use_mixed_mlp_moe", True), ("num_shared_expert", 1)):
-        given = f.given.get(name)
-        if isinstance(given, list):
+        per_layer = f.given.get(name)
+        if isinstance(per_layer, list):
             f.read.add(name)
         else:
             f.must_be(name, value)
@@ -72,20 +72,21 @@ def mimo_v2(f: ModelConfig) -> Transformer:
     local = f.attention(v_head_dim=v_head_dim, qkv_bias=bias, sinks=True, window=window, n_kv_heads=2 * kv)
     moe = f.routed(score_bias=True)
     ffns = [moe if each else f.mlp() for each in f.sparse_from(1)]
-    return f.decoder(paired([local if near else full for near in windowed], ffns))
+    return f.decoder(paired([local if is_local else full for is_local in windowed], ffns))
 
 
 def llama4(f: ModelConfig) -> Transformer:
     """Llama 4's language model: chunked attention where positions rotate, full where they do not; experts on every
     `interleave_moe_layer_step`-th layer, with a shared expert as large as a routed one."""
     n_layers, chunk = f.n_layers(), f.optional("attention_chunk_size")
-    step = f.natural("no_rope_layer_interval") or 4
-    rotates = f.numbers("no_rope_layers") or [int((i + 1) % step != 0) for i in range(n_layers)]
+    rope_step = f.natural("no_rope_layer_interval") or 4
+    rotates = f.numbers("no_rope_layers") or [int((i + 1) % rope_step != 0) for i in range(n_layers)]
     kinds = ("full_attention", "chunked_attention")
     chunked = f.either("layer_types", n_layers, kinds, lambda i: i < len(rotates) and rotates[i])
-    every = f.count("interleave_moe_layer_step")
+    moe_step = f.count("interleave_moe_layer_step")
     sparse = f.numbers("moe_layers")
-    sparse = list(range(every - 1, n_layers, every)) if sparse is None else sparse
+    if sparse is None:
+        sparse = list(range(moe_step - 1, n_layers, moe_step))
     d_ff = f.count("intermediate_size")
     moe, dense = f.routed(d_ff, shared_d_ff=d_ff), Mlp(f.count("intermediate_size_mlp"))
     norm = "plain" if f.flag("use_qk_norm") else ""
@@ -142,13 +143,15 @@ def minimax_m3(f: ModelConfig) -> Transformer:
     sizes = {flat: _index(f, inner, old, flat) for old, flat in INDEX.items()}
     top = sizes["index_block_size"] * sizes["index_topk_blocks"]
     full = f.attention(qk_norm="head")
-    near = IndexedAttention(full, Indexer(sizes["index_n_heads"], sizes["index_head_dim"], top))
+    is_local = IndexedAttention(full, Indexer(sizes["index_n_heads"], sizes["index_head_dim"], top))
     moe = f.routed(f.count("intermediate_size"), shared_d_ff=f.natural("shared_intermediate_size"), score_bias=True)
     dense = Mlp(f.count("dense_intermediate_size"))
     chosen = f.either("layer_types", n_layers, ("full_attention", "minimax_m3_sparse"), lambda i: _at(f, freq, i, 0))
     listed = f.numbers("moe_layer_freq")
     sparse = f.either("mlp_layer_types", n_layers, SPARSE, lambda i: _at(f, listed, i, 1))
-    return f.decoder(paired([near if each else full for each in chosen], [moe if each else dense for each in sparse]))
+    return f.decoder(
+        paired([is_local if each else full for each in chosen], [moe if each else dense for each in sparse])
+    )
 
 
 def _index(f: ModelConfig, inner: Fields | None, old: str, flat: str) -> int:
@@ -196,7 +199,7 @@ def step35(f: ModelConfig) -> Transformer:
         other.skip("attention_type", "num_attention_groups", "head_dim", "true_head_dim", "num_key_value_heads")
         other.settle()
     window = f.optional("sliding_window")
-    near = f.either("layer_types", n_layers, SLIDING, lambda _: False)
+    is_local = f.either("layer_types", n_layers, SLIDING, lambda _: False)
     sparse, chosen = _listed(f, 3), None
     if f.value("mlp_layer_types") is not None:
         chosen = f.either("mlp_layer_types", n_layers, SPARSE, lambda _: False)
@@ -208,7 +211,7 @@ def step35(f: ModelConfig) -> Transformer:
     shared, biased = f.count("share_expert_dim", "share_expert_dims"), f.flag("mlp_bias")
     moe, dense = f.routed(shared_d_ff=shared, score_bias=True, shared_bias=biased), f.mlp(bias=biased)
     ffns = [moe if (chosen[i] if chosen else i in sparse) else dense for i in range(n_layers)]
-    return f.decoder(paired([local if each else full for each in near], ffns))
+    return f.decoder(paired([local if each else full for each in is_local], ffns))
 
 
 FAMILIES: dict[str, Reader] = {

@@ -87,8 +87,8 @@ class ModelConfig(Fields):
     def is_sparse(self) -> list[bool]:
         """Qwen's rule: every `decoder_sparse_step`-th layer has experts unless it is among `mlp_only_layers`."""
         step, dense = self.natural("decoder_sparse_step"), self.numbers("mlp_only_layers") or []
-        some = self.natural("num_experts") > 0 and step > 0
-        return [some and i not in dense and (i + 1) % step == 0 for i in range(self.n_layers())]
+        has_experts = self.natural("num_experts") > 0 and step > 0
+        return [has_experts and i not in dense and (i + 1) % step == 0 for i in range(self.n_layers())]
 
     def sparse_from(self, first: int, step: int = 1) -> list[bool]:
         """Which layers have experts: by the list in `mlp_layer_types`, else from one on, every so many."""
@@ -103,14 +103,14 @@ class ModelConfig(Fields):
     def decoder(self, layers: Sequence[Layer], **options: Any) -> Transformer:
         """The frame: embedding, layers, final norm and head."""
         spelt = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx", "seq_length")
-        given = [self.natural(name) for name in spelt]  # some files have two, which need not agree
+        lengths = [self.natural(name) for name in spelt]  # some files have two, which need not agree
         scaling = self.value("rope_scaling") or self.value("rope_parameters")
         frame: dict[str, Any] = {
             "name": self.text("model_type") or self.what,
             "d_model": self.d_model(),
             "vocab": options.pop("vocab", None) or self.count("vocab_size"),
             "tied": self.flag("tie_word_embeddings"),
-            "context": _stretched(next((length for length in given if length), None), scaling),
+            "context": _stretched(next((length for length in lengths if length), None), scaling),
         }
         return Transformer(layers=tuple(layers), **(frame | options))
 

@@ -16,9 +16,9 @@ _TABLE = beside(__file__, "quantization.toml")
 _PLAIN, _EXCEPTIONS, _METHODS, _EXPERTS = (_TABLE[name] for name in ("plain", "exceptions", "methods", "experts"))
 
 
-def stored_dtype(given: Mapping[str, Any], inner: Mapping[str, Any]) -> str:
+def stored_dtype(config: Mapping[str, Any], inner: Mapping[str, Any]) -> str:
     """The dtype of what is not quantised; bf16 if the config does not say."""
-    for fields in (given, inner):
+    for fields in (config, inner):
         for name in ("dtype", "torch_dtype"):
             if isinstance(fields.get(name), str):
                 return _PLAIN.get(fields[name].removeprefix("torch."), "bf16")
@@ -36,32 +36,32 @@ def weight_dtypes(
     parts = [part for part in parameters(model.program().sections) if part in _TABLE["quantised"]]
     spared = _spared(quantization)
     stored = _method_dtype(quantization, dtype)
-    found = {part: stored for part in parts if part not in spared}
-    if isinstance(expert_dtype, str) and "experts" in found:
+    dtypes = {part: stored for part in parts if part not in spared}
+    if isinstance(expert_dtype, str) and "experts" in dtypes:
         if expert_dtype not in _EXPERTS:
             raise unknown("expert_dtype", expert_dtype, _EXPERTS)
-        found["experts"] = _EXPERTS[expert_dtype]
-    return {part: kind for part, kind in found.items() if kind != dtype}
+        dtypes["experts"] = _EXPERTS[expert_dtype]
+    return {part: kind for part, kind in dtypes.items() if kind != dtype}
 
 
-def read_quantization(given: object) -> Quantization:
+def read_quantization(config: object) -> Quantization:
     """Blocks of scales, activations and KV cache, as a `quantization_config` has them.
 
     >>> read_quantization({"quant_method": "fp8", "weight_block_size": [128, 128]}).block
     128
     """
-    if not isinstance(given, Mapping):
+    if not isinstance(config, Mapping):
         return Quantization()
-    group = _first_group(given)
+    group = _first_group(config)
     weights = group.get("weights")
-    blocks = given.get("weight_block_size") or (
+    blocks = config.get("weight_block_size") or (
         weights.get("block_structure") if isinstance(weights, Mapping) else None
     )
     block = blocks[0] if isinstance(blocks, list) and blocks and isinstance(blocks[0], int) else 0
     # groups that name no activations leave them as they are
     activations = _kind(group.get("input_activations")) or ("bf16" if weights else "")
-    kv = _kind(given.get("kv_cache_scheme")) or (
-        "fp8" if "fp8" in str(given.get("kv_cache_quant_algo")).lower() else ""
+    kv = _kind(config.get("kv_cache_scheme")) or (
+        "fp8" if "fp8" in str(config.get("kv_cache_quant_algo")).lower() else ""
     )
     return Quantization(block, activations, kv)
 
@@ -92,8 +92,8 @@ def _spared(quantization: Mapping[str, Any]) -> set[str]:
         value = quantization.get(name)
         listed += [str(entry).replace("\\", "") for entry in value] if isinstance(value, list) else []
     # Exceptions for a few named layers do not spare a part; patterns for all layers do, unless they mean a router.
-    every = [entry for entry in listed if "*" in entry or not any(letter.isdigit() for letter in entry)]
-    patterns = [entry for entry in every if not entry.rstrip("$*.").endswith(("gate", "router"))]
+    general = [entry for entry in listed if "*" in entry or not any(letter.isdigit() for letter in entry)]
+    patterns = [entry for entry in general if not entry.rstrip("$*.").endswith(("gate", "router"))]
     spared = {part for key, parts in _EXCEPTIONS.items() if any(key in entry for entry in patterns) for part in parts}
     return spared - ({"experts"} if "experts" in spared else set())
 

@@ -13,7 +13,7 @@ def jamba(f: ModelConfig) -> Transformer:
     """Jamba: Mamba with norms of its own, one attention in eight, experts in every other layer."""
     d, n_layers = f.d_model(), f.n_layers()
     period, offset = f.count("attn_layer_period"), f.natural("attn_layer_offset")
-    every, start = f.count("expert_layer_period"), f.natural("expert_layer_offset")
+    expert_period, start = f.count("expert_layer_period"), f.natural("expert_layer_offset")
     rank = -(-d // 16) if f.value("mamba_dt_rank") == "auto" else f.count("mamba_dt_rank")
     state, kernel = f.count("mamba_d_state"), f.count("mamba_d_conv")
     biases = f.flag("mamba_conv_bias"), f.flag("mamba_proj_bias")
@@ -21,7 +21,7 @@ def jamba(f: ModelConfig) -> Transformer:
     experts = f.natural("num_experts", "num_local_experts")
     moe = f.routed(f.count("intermediate_size")) if experts > 1 else f.mlp()
     layers = [
-        Layer(f.attention() if i % period == offset else mamba, moe if i % every == start else f.mlp())
+        Layer(f.attention() if i % period == offset else mamba, moe if i % expert_period == start else f.mlp())
         for i in range(n_layers)
     ]
     return f.decoder(layers)
@@ -31,8 +31,8 @@ def _mamba2(f: ModelConfig, norm: bool, inner: int | None = None, out_bias: bool
     """The Mamba-2 of Bamba, Granite 4 and Falcon-H1."""
     heads = f.count("mamba_n_heads")
     inner = inner or f.count("mamba_expand") * f.d_model()
-    given = f.value("mamba_d_head")
-    size = inner // heads if given in (None, "auto") else f.count("mamba_d_head")
+    head_size = f.value("mamba_d_head")
+    size = inner // heads if head_size in (None, "auto") else f.count("mamba_d_head")
     if heads * size != inner:
         raise InputError(f"{f.what} has {heads} Mamba heads of {size}, which are not its inner size of {inner}.")
     state, groups, kernel = f.count("mamba_d_state"), f.count("mamba_n_groups"), f.count("mamba_d_conv")
@@ -81,10 +81,10 @@ def nemotron_h(f: ModelConfig) -> Transformer:
     """Nemotron-H and Nemotron 3: every layer is one thing alone, Mamba-2, attention, an MLP or experts."""
     pattern = f.text("hybrid_override_pattern")
     aliases = {"mamba": "linear_attention", "attention": "full_attention"}
-    given = f.value("layers_block_type", "layer_types")
+    block_types = f.value("layers_block_type", "layer_types")
     if pattern and any(letter not in _PATTERN for letter in pattern):
         raise InputError(f"{f.what} has a hybrid_override_pattern with letters other than M, E, * and -.")
-    count = len(pattern) or (len(given) if isinstance(given, list) else f.n_layers())
+    count = len(pattern) or (len(block_types) if isinstance(block_types, list) else f.n_layers())
     name = "layers_block_type" if "layers_block_type" in f.given else "layer_types"
     cycle = list(_PATTERN.values())
     kinds = f.kinds(name, count, (*cycle, *aliases), lambda i: _PATTERN[pattern[i]] if pattern else cycle[i % 4])

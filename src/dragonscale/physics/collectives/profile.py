@@ -77,6 +77,11 @@ class NetworkTier:
     egress: Number | None = None
     halves: bool = True
 
+    @property
+    def is_generic(self) -> bool:
+        """Whether this is the profile of networks that nobody has measured."""
+        return self.name.startswith("generic")
+
 
 @dataclass(frozen=True)
 class NetworkProfile:
@@ -264,7 +269,7 @@ def expected_by(kind: str, volume: float, group: Group, profile: NetworkProfile,
     else:
         algorithm = "the bound's own algorithm"
         tiers = [profile.torus if isinstance(group, Rings) else profile.wide]
-    measured = [tier.title for tier in tiers if not tier.name.startswith("generic")]
+    measured = [tier.title for tier in tiers if not tier.is_generic]
     if not measured:
         return f"{algorithm}, at the rates of networks like this one"
     return f"{algorithm}, at the rates measured on {' and '.join(measured)}"

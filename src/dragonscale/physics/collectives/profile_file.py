@@ -138,13 +138,13 @@ def choose(tier: str, chip: str, transport: str = "") -> str:
 
 
 def is_measured(tier: str, chip: Chip) -> bool:
-    """Whether some profile of a tier was measured on this chip; others take what networks like theirs reach.
+    """Whether a profile of a tier is of this chip's network; otherwise the generic one stands in.
 
     >>> from dragonscale.physics.hardware import load_chip
     >>> is_measured("domain", load_chip("h200")), is_measured("domain", load_chip("l40s"))
     (True, False)
     """
-    return any(file.tier == tier and chip.kin in file.chips for file in tier_files().values())
+    return not load_tier(choose(tier, chip.kin)).is_generic
 
 
 @functools.cache

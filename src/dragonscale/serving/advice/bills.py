@@ -5,13 +5,13 @@ one that runs alone, all its chunks together; `phase` then says which chunk a li
 """
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import msgspec
 import numpy
 
 from dragonscale.models.transformer import Transformer
-from dragonscale.plan.ledger import HeldLine, Ledger, LedgerLine, at
+from dragonscale.physics.numbers import first_number
+from dragonscale.plan.ledger import HeldLine, Ledger, LedgerLine, plan_ledger
 from dragonscale.serving.advice.job import ServingJob
 from dragonscale.serving.iteration.capacity import Capacity, capacity
 from dragonscale.serving.iteration.deployment import Deployment
@@ -48,11 +48,6 @@ SHOWN_S = 1e-12
 
 # Tokens of a request that are allowed to a model of unknown context.
 UNKNOWN_CONTEXT = 2.0**30
-
-
-def scalar(value: Any) -> float:
-    """A number, or the first of an array."""
-    return float(numpy.ravel(value)[0])
 
 
 def deployed(job: ServingJob, config: Config) -> Deployment:
@@ -102,8 +97,8 @@ def prompt_chunks(job: ServingJob, deployment: Deployment) -> list[PromptChunks]
     """The iterations of a prompt that runs by itself: the last one, and those before it at their mean context."""
     ask = job.ask
     cut = chunks_of(deployment, ask.new, ask.past, numpy.zeros(1))
-    count, size = scalar(cut.count), scalar(cut.size)
-    chunks = [PromptChunks(1.0, scalar(cut.last), ask.past + (count - 1) * size)]
+    count, size = first_number(cut.count), first_number(cut.size)
+    chunks = [PromptChunks(1.0, first_number(cut.last), ask.past + (count - 1) * size)]
     if count > 1:
         chunks.append(PromptChunks(count - 1, size, ask.past + (count - 2) / 2 * size))
     return chunks
@@ -135,7 +130,7 @@ def _with_term_names(deployment: Deployment, cost: IterationCost, phase: str, sc
     names = {"scores": scores, "attention": "attention projections", "sampling": "sampling and launch gaps"}
     sizes = deployment.axis_sizes
     lines: list[LedgerLine] = []
-    for line in at(cost.ledger(phase), 0).lines:
+    for line in plan_ledger(cost.ledger(phase), 0).lines:
         term = wire_name(line.axes) if line.moves else names.get(line.term, line.term)
         axes = tuple(dict.fromkeys(_PLAN_AXIS.get(axis, axis) for axis in line.axes if sizes.get(axis, 1) > 1))
         # a move counts where it crosses chips, even if nobody waits for it; a kernel where it takes time
@@ -174,10 +169,10 @@ def step_terms(ledger: Ledger) -> list[StepTerm]:
     for name in bound:
         term = StepTerm(
             name,
-            roofline_s=scalar(bound[name]),
-            expected_s=scalar(exposed[name]),
-            bytes=scalar(hbm[name] + moved[name]),
-            flops=scalar(flops[name]),
+            roofline_s=first_number(bound[name]),
+            expected_s=first_number(exposed[name]),
+            bytes=first_number(hbm[name] + moved[name]),
+            flops=first_number(flops[name]),
         )
         if term.expected_s > SHOWN_S:
             terms.append(term)
@@ -190,7 +185,7 @@ def held_bill(job: ServingJob, batch: int, deployment: Deployment) -> Ledger:
     lines: list[HeldLine] = list(weight_lines(deployment))
     lines += [replace(line, bytes=line.bytes * batch) for line in cache_lines(deployment, length)]
     lines += workspace_lines(deployment)
-    return Ledger([], [replace(line, bytes=scalar(line.bytes)) for line in lines])
+    return Ledger([], [replace(line, bytes=first_number(line.bytes)) for line in lines])
 
 
 # What fills a chip.
@@ -239,18 +234,18 @@ class MemoryUse(msgspec.Struct):
 def memory_use(job: ServingJob, config: Config) -> MemoryUse:
     """What fills a chip of a configuration; of pools one that decodes."""
     memory = capacity(deployed(job, config))
-    cache_bytes = config.hbm_bytes - scalar(memory.weights + memory.working + memory.reserve)
+    cache_bytes = config.hbm_bytes - first_number(memory.weights + memory.working + memory.reserve)
     page = max(memory.page, 1)
-    length = scalar(memory.in_pages(float(job.ask.prompt + job.ask.output)))
-    sequence_bytes = scalar(memory.sequence(length))
-    tokens = scalar(memory.cache) / max(sequence_bytes / length, 1e-9)
+    length = first_number(memory.in_pages(float(job.ask.prompt + job.ask.output)))
+    sequence_bytes = first_number(memory.sequence(length))
+    tokens = first_number(memory.cache) / max(sequence_bytes / length, 1e-9)
     return MemoryUse(
-        weights_bytes=scalar(memory.weights),
+        weights_bytes=first_number(memory.weights),
         cache_bytes=cache_bytes,
-        working_bytes=scalar(memory.working),
+        working_bytes=first_number(memory.working),
         reserve_bytes=float(memory.reserve),
-        free_bytes=scalar(memory.cache) - cache_bytes,
-        left_alone_bytes=scalar(memory.hbm - memory.usable),
+        free_bytes=first_number(memory.cache) - cache_bytes,
+        left_alone_bytes=first_number(memory.hbm - memory.usable),
         page_tokens=page,
         pages=int(tokens // page),
         tokens=tokens,
@@ -261,7 +256,7 @@ def memory_use(job: ServingJob, config: Config) -> MemoryUse:
         kv_cache_tokens=int(memory.printed_tokens(longest_served(job))),
         largest_context=_largest_context(job, config, memory),
         model_context=job.model.context or 0,
-        ranks=round(scalar(memory.places)),
+        ranks=round(first_number(memory.places)),
     )
 
 

@@ -51,8 +51,8 @@ def batch_curves(
 ) -> BatchCurves:
     """A plan with batches from one sequence a data rank to beyond `max_batch`, the largest that fits, and `up_to`."""
     plan = deployment.plan
-    lot = one_plan(deployment.piece, plan)
-    configs = judge(job.model, lot, deployment.engine, job.ask, None, job.draft_by(deployment.engine.name))
+    plans = one_plan(deployment.piece, plan)
+    configs = judge(job.model, plans, deployment.engine, job.ask, None, job.draft_by(deployment.engine.name))
     largest = BEYOND * max(max_batch, up_to, 2.0 * plan.data)
     points = numpy.rint(numpy.geomspace(float(plan.data), largest, POINTS)).tolist()
     batches = numpy.array(sorted({*points, float(batch), float(max_batch)}))
@@ -92,11 +92,11 @@ class PlanCurves:
 def plan_curves(job: ServingJob, chosen: tuple[str, str]) -> PlanCurves:
     """The plans of a job with every batch, whatever plan and batch it names: the `chosen` slice and plan first, then
     those that make most tokens."""
-    every = search(replace(job, plan=None, batch=None))
-    given = search(replace(job, batch=None)) if job.plan is not None else []
-    best = frontier([*every, *given])
+    configs = search(replace(job, plan=None, batch=None))
+    given_plan = search(replace(job, batch=None)) if job.plan is not None else []
+    best = frontier([*configs, *given_plan])
     groups: dict[tuple[str, str, str], list[Config]] = {}
-    for config in [*best, *given, *every]:
+    for config in [*best, *given_plan, *configs]:
         groups.setdefault((str(config.piece), str(config.plan), config.engine), []).append(config)
 
     def order(key: tuple[str, str, str]) -> tuple[bool, float]:

@@ -53,12 +53,14 @@ def pinned_formats(request: FormatRequest, engine: str, chip: Chip, model: Trans
     engine = known_engine(engine, chip)
     wide = wide_format(engine, chip, model)
     native = own_formats(engine, chip, model) or Formats(wide, wide, wide)
+    # matmuls in fp8 mean weights in fp8, scaled by blocks or not
     weights = request.weights or request.dtype or request.compute.removesuffix("_block")
     if not weights:
         return replace(native, kv=request.kv or native.kv, attention=request.attention or native.attention)
 
     kernel = multiplied_in(engine, chip, model, weights)
     compute = request.compute or (weights if kernel is None else kernel[1])
+    # attention stays as the checkpoint has it unless the weights change
     attention = native.attention
     if weights != native.weights:
         attention = quantised_attention(engine, chip, model, weights, compute)
@@ -81,10 +83,10 @@ def formats_on(
     """The formats to search on a chip, the checkpoint's own first; none where the engine lacks those asked for.
 
     With `force` a checkpoint that the engine cannot run is served as any engine would."""
-    known = known_engine(engine, chip)
-    native = own_formats(known, chip, model)
+    kernel_engine = known_engine(engine, chip)
+    native = own_formats(kernel_engine, chip, model)
     if request.quantize:
-        candidates = narrower_formats(known, chip, model, request.quantize)
+        candidates = narrower_formats(kernel_engine, chip, model, request.quantize)
         if request.quantize == ANY_FORMAT and native is not None:
             candidates = [native, *candidates]
         if request.kv:

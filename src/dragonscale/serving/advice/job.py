@@ -112,9 +112,9 @@ class ServingJob:
 
     def slice_chips(self, chip: Chip) -> int | None:
         """The chips of the slice that is named of a chip; None where only the chip is."""
-        for target, piece in self.targets:
-            if piece is not None and target.name == chip.name:
-                return piece.chips
+        for target, slice_ in self.targets:
+            if slice_ is not None and target.name == chip.name:
+                return slice_.chips
         return None
 
     def formats_on(self, chip: Chip, engine: str = "") -> list[Formats]:

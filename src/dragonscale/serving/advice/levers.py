@@ -75,7 +75,7 @@ def narrower_weights(job: ServingJob, config: Config) -> Formats | None:
 def narrower_compute(job: ServingJob, config: Config) -> list[str]:
     """The formats of matmuls that are narrower than a configuration's."""
     width = bits(config.plan.compute)
-    return list(dict.fromkeys(one.compute for one in quantizable(job, config) if bits(one.compute) < width))
+    return list(dict.fromkeys(formats.compute for formats in quantizable(job, config) if bits(formats.compute) < width))
 
 
 def narrower_cache(job: ServingJob, config: Config) -> str:
@@ -144,6 +144,7 @@ def larger_batches(config: Config, configs: Sequence[Config]) -> list[Config]:
 def next_batch(config: Config, larger: Sequence[Config]) -> Gain | None:
     """The next larger batch that is another choice, or the largest, with what it makes; None where that is nothing."""
     separate = [other for other in larger if other.batch >= LARGER * config.batch]
+    # where the range has no such batch, its end
     largest = max(larger, key=lambda other: other.batch)
     gain = gain_over(config, min(separate, key=lambda other: other.batch, default=largest))
     return gain if gain.fraction >= LEAST_GAIN else None
@@ -168,8 +169,8 @@ def launch_gains(job: ServingJob, config: Config) -> list[LaunchGain]:
     gains: list[LaunchGain] = []
     for setting, value, changed in _other_launches(job, config):
         engine = changed.engine_on(config.piece.chip, config.engine, config.chips)
-        lot = one_plan(config.piece, config.plan)
-        judged = judge(job.model, lot, engine, job.ask, draft=job.draft_by(config.engine))
+        plans = one_plan(config.piece, config.plan)
+        judged = judge(job.model, plans, engine, job.ask, draft=job.draft_by(config.engine))
         meeting = [other for other in judged if other.meets]
         if not meeting:
             continue
@@ -213,8 +214,8 @@ def one_more_replica(pools: Pools, role: str) -> Pools:
 
 def pools_left_out(job: ServingJob) -> Slice | None:
     """The slice with which separate pools would be searched, where only a chip is named and that leaves them out."""
-    chip, piece = job.targets[0]
-    if piece is not None or job.compares_chips or job.searches_pools(chip) or job.plan is not None:
+    chip, slice_ = job.targets[0]
+    if slice_ is not None or job.compares_chips or job.searches_pools(chip) or job.plan is not None:
         return None
     two_servers = Slice(chip, (2 * NODE,))
     on_slice = replace(job, targets=((chip, two_servers),))

@@ -23,6 +23,7 @@ def search_pools(job: ServingJob) -> list[PooledConfig]:
 
 def why_no_pools(job: ServingJob) -> str:
     """Why an engine does not run the pools that would fit; empty where none fit."""
+    # all pairs that fit, whatever their engine runs
     for pair in _pool_pairs(job, lambda _config, _role: True):
         why = pool_restriction(job, pair.prefill, PREFILL) or pool_restriction(job, pair.decode, DECODE)
         if why:
@@ -44,6 +45,7 @@ def _pool_pairs(job: ServingJob, runs: Callable[[Config, str], bool]) -> list[Po
     targets = tuple(target for target in job.targets if job.searches_pools(target[0]))
     if not targets:
         return []
+    # configurations that can be paired, by cache format, server and chip
     groups: dict[tuple[str, ...], list[Config]] = {}
     for config in search(replace(job.pool_job(), targets=targets)):
         chip = "" if job.disaggregate else config.piece.chip.name

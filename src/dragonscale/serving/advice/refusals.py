@@ -24,7 +24,8 @@ class Possible:
     @property
     def is_nothing(self) -> bool:
         """Whether no chip can do it."""
-        return len(self.refused_chips) == len(self.targets)
+        refused = {chip.name for chip in self.refused_chips}
+        return all(chip.name in refused for chip, _ in self.targets)
 
 
 def possible(job: ServingJob) -> Possible:
@@ -34,11 +35,17 @@ def possible(job: ServingJob) -> Possible:
     whole = job_refusal(job)
     if whole:
         return Possible(job.targets, [whole], tuple(chip for chip, _ in job.targets))
-    why = {chip.name: chip_refusal(job, chip) for chip, _ in job.targets}
-    refusals = [text for text in dict.fromkeys(why.values()) if text]
-    refused = tuple(chip for chip, _ in job.targets if why[chip.name])
-    able = tuple(target for target in job.targets if not why[target[0].name])
-    return Possible(able or job.targets, refusals, refused)
+    able: list[tuple[Chip, Slice | None]] = []
+    refused: list[Chip] = []
+    refusals: dict[str, None] = {}  # each reason once, in the order of the chips
+    for chip, slice_ in job.targets:
+        why = chip_refusal(job, chip)
+        if why:
+            refused.append(chip)
+            refusals[why] = None
+        else:
+            able.append((chip, slice_))
+    return Possible(tuple(able) or job.targets, list(refusals), tuple(refused))
 
 
 def job_refusal(job: ServingJob) -> str:
@@ -54,7 +61,7 @@ def chip_refusal(job: ServingJob, chip: Chip) -> str:
         engine = job.engine_on(chip).name
         role = DECODE if job.ask.apart else BOTH
         return refusal(engine, chip, job.model, job.plan, role=role) or _draft_refusal(job, engine)
-    sizes = [piece.chips for target, piece in job.targets if piece is not None and target.name == chip.name]
+    sizes = [slice_.chips for target, slice_ in job.targets if slice_ is not None and target.name == chip.name]
     largest = max(sizes, default=0)
     # one chip and the largest replica: small and wide forms of an engine differ in what they run
     names = job.engine_names(chip, (1, largest or NODE + 1))
@@ -73,6 +80,7 @@ def _engine_refusal(job: ServingJob, chip: Chip, engine: str, chips: int) -> str
             wanted = stored_in(job.model)
         supported = ", ".join(pair_word(*pair) for pair in pairs(engine, chip))
         return f"{engine} has no kernels for {wanted} on {chip.title}, only {supported}; {_instead(job, chip, engine)}"
+    # what is searched is legal; what is given has to be checked
     if job.has_fixed_formats or job.formats.kv:
         for candidate in formats:
             why = format_refusal(engine, chip, job.model, candidate.applied_to(ServingPlan()))
@@ -90,15 +98,18 @@ def _draft_refusal(job: ServingJob, engine: str) -> str:
 
 def _instead(job: ServingJob, chip: Chip, engine: str) -> str:
     """The engines that have the formats, or else formats that this one has."""
-    others = [name for name in current_engines(chip) if name != engine]
-    able = [name for name in others if replace(job, engine=name).formats_on(chip)]
+    able: list[str] = []
+    for name in current_engines(chip):
+        if name != engine and replace(job, engine=name).formats_on(chip):
+            able.append(name)
     if able:
         return f"take --engine {' or '.join(able)}"
     stored_bits = bits(stored_in(job.model))
-    wide = [weights for weights, compute in pairs(engine, chip) if weights == compute and weights in WIDE]
     flags: list[str] = []
-    if wide and stored_bits >= bits(wide[0]):
-        flags.append(f"--dtype {wide[0]}")
+    # 16 bits, where the checkpoint has no fewer to begin with
+    wide = next((weights for weights, compute in pairs(engine, chip) if weights == compute and weights in WIDE), "")
+    if wide and stored_bits >= bits(wide):
+        flags.append(f"--dtype {wide}")
     for name in QUANTIZE:
         if name == ANY_FORMAT or bits(name) > stored_bits:
             continue

@@ -60,7 +60,7 @@ def remedies(job: ServingJob, nearest: Config) -> list[ServingRemedy]:
 
 def _changes_here(job: ServingJob, nearest: Config) -> Iterator[ServingRemedy]:
     """What else the same chips could do: another batch, another plan, a larger slice, other or narrower formats."""
-    chip, piece = job.targets[0]
+    chip, slice_ = job.targets[0]
     if job.batch is not None:
         meeting = _meeting(job, batch=None)
         here = [config for config in meeting if config.piece == nearest.piece] or meeting
@@ -72,15 +72,16 @@ def _changes_here(job: ServingJob, nearest: Config) -> Iterator[ServingRemedy]:
     if job.plan is not None:
         yield from _cheapest_with(ServingChange.PLAN, job, _meeting_at_any_batch(job, plan=None))
         return
-    if piece is not None and not job.compares_chips:
+    if slice_ is not None and not job.compares_chips:
         meeting = _meeting_at_any_batch(job, targets=((chip, None),))
         yield from _cheapest_with(
-            ServingChange.SLICE, job, [config for config in meeting if config.chips > piece.chips]
+            ServingChange.SLICE, job, [config for config in meeting if config.chips > slice_.chips]
         )
     if job.formats.is_pinned:
         unpinned = FormatRequest(quantize=job.formats.quantize)
         yield from _cheapest_with(ServingChange.FORMATS, job, _meeting_at_any_batch(job, formats=unpinned))
     elif not job.formats.quantize:
+        # `any` has the checkpoint's own formats too, which are known to miss
         quantized = _meeting_at_any_batch(job, formats=FormatRequest(quantize=ANY_FORMAT))
         narrower = [config for config in quantized if is_narrower(config, job.model)]
         yield from _cheapest_with(ServingChange.QUANTIZE, job, narrower)
@@ -144,7 +145,7 @@ def _on_another_chip(job: ServingJob) -> Config | None:
     others = []
     for name in chip_names():
         chip = load_chip(name)
-        if chip.name not in tried and chip.price is not None:
+        if chip.name not in tried and chip.price is not None:  # cheapest is not defined without a price
             others.append((chip, None))
     elsewhere = replace(job, plan=None, targets=tuple(others))
     return cheapest(job.ask, _meeting(elsewhere, targets=possible(elsewhere).targets))

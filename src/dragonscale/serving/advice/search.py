@@ -37,13 +37,14 @@ def search(job: ServingJob, progress: Progress | None = None) -> list[Config]:
         return judge_plan(job, job.plan)
     configs: list[Config] = []
     cut = pool_parts if job.ask.apart else parts_of
-    for number, (chip, piece) in enumerate(job.targets, 1):
-        sizes = slices_of(chip) if piece is None else cut(piece)
+    for number, (chip, slice_) in enumerate(job.targets, 1):
+        sizes = slices_of(chip) if slice_ is None else cut(slice_)
         configs += _search_chip(job, chip, sizes)
         if progress is not None:
             progress(number, len(job.targets))
-    chip, piece = job.targets[0]
-    if not configs and not job.compares_chips and piece is None:
+    chip, slice_ = job.targets[0]
+    # a model that is too large for the slices that people rent first
+    if not configs and not job.compares_chips and slice_ is None:
         return _search_larger(job, chip)
     return configs
 
@@ -70,10 +71,11 @@ def paced_search(job: ServingJob, progress: Progress | None = None) -> PacedSear
 def _search_chip(job: ServingJob, chip: Chip, slices: Sequence[Slice]) -> list[Config]:
     """The configurations on slices of one chip, each size by the engines that are usual for it; where replicas fit in
     no other way, by the engine of a single chip."""
-    engines = job.engine_names(chip, (piece.chips for piece in slices))
+    engines = job.engine_names(chip, (slice_.chips for slice_ in slices))
     configs: list[Config] = []
     for name, sizes in engines.items():
-        configs += _search_engine(job, chip, [piece for piece in slices if piece.chips in sizes], name)
+        fitting = [slice_ for slice_ in slices if slice_.chips in sizes]
+        configs += _search_engine(job, chip, fitting, name)
     if not job.is_auto:
         return configs
     # wide expert parallelism over several servers is left to the form of the engine that is made for it
@@ -108,27 +110,27 @@ def judge_plan(job: ServingJob, plan: ServingPlan) -> list[Config]:
     """One plan with every batch (or the one that is asked for), on the slice of its size where a step is shortest."""
     check_plan(job, plan)
     by_slice: list[list[Config]] = []
-    for piece in slices_for(job, plan):
-        engine = job.engine_on(piece.chip)
-        lot = one_plan(piece, plan)
-        by_slice.append(judge(job.model, lot, engine, job.ask, job.batches, job.draft_by(engine.name)))
+    for slice_ in slices_for(job, plan):
+        engine = job.engine_on(slice_.chip)
+        plans = one_plan(slice_, plan)
+        by_slice.append(judge(job.model, plans, engine, job.ask, job.batches, job.draft_by(engine.name)))
     return min(by_slice, key=lambda configs: configs[0].decode_s if configs else math.inf)
 
 
 def at_batches(job: ServingJob, config: Config, batches: Sequence[int]) -> list[Config]:
     """A configuration with other batches, those of them that fit."""
     engine = job.engine_on(config.piece.chip, config.engine)
-    lot = one_plan(config.piece, config.plan)
-    return judge(job.model, lot, engine, job.ask, batches, job.draft_by(engine.name))
+    plans = one_plan(config.piece, config.plan)
+    return judge(job.model, plans, engine, job.ask, batches, job.draft_by(engine.name))
 
 
 def slices_for(job: ServingJob, plan: ServingPlan) -> list[Slice]:
     """The slices of a job's chip, or the parts of its slice, with as many chips as a plan has."""
-    chip, piece = job.targets[0]
-    slices = slices_of(chip, max(plan.chips, 1)) if piece is None else parts_of(piece)
+    chip, slice_ = job.targets[0]
+    slices = slices_of(chip, max(plan.chips, 1)) if slice_ is None else parts_of(slice_)
     matches = [part for part in slices if part.chips == plan.chips]
     if not matches:
-        where = f"slices of {chip.name} have" if piece is None else f"{piece} can be cut into parts of"
+        where = f"slices of {chip.name} have" if slice_ is None else f"{slice_} can be cut into parts of"
         sizes = sorted({part.chips for part in slices})[-8:]
         raise InputError(f"The plan {plan} is for {plan.chips} chips; {where} {', '.join(map(str, sizes))}.")
     return matches
@@ -156,8 +158,9 @@ def check_plan(job: ServingJob, plan: ServingPlan) -> None:
     if heads % plan.tensor:
         raise InputError(f"The plan has tensor={plan.tensor}, which does not divide the {heads} heads of {model.name}.")
     chip, asked_slice = job.targets[0]
-    for piece in slices_for(job, plan):
-        wires = Deployment(model, piece, plan, job.engine_on(piece.chip)).wires
+    # on a torus a plan's axes have to be whole rings of some slice
+    for slice_ in slices_for(job, plan):
+        wires = Deployment(model, slice_, plan, job.engine_on(slice_.chip)).wires
         if bool(numpy.all(wires.possible)):
             return
     raise InputError(f"The plan {plan} cannot be laid over the wires of {asked_slice or chip.name}.")
@@ -172,6 +175,7 @@ def ranked(job: ServingJob, configs: Sequence[Config]) -> list[Config]:
     if not meeting:
         return nearest(job.ask, configs, job.top)
     if job.compares_chips:
+        # the best of each chip by itself, whatever the others are: ranking looks at what is close to the leader
         chips: dict[str, list[Config]] = {}
         for config in meeting:
             chips.setdefault(config.piece.chip.name, []).append(config)
@@ -188,10 +192,12 @@ def _affordable(job: ServingJob, configs: Sequence[Config]) -> list[Config]:
     """The chips of the catalogue that somebody would choose between: the cheapest of those with a price (of all where
     none has one)."""
     priced = [config for config in configs if config.usd_per_h is not None] or list(configs)
-    costs = [worth(config, job.ask)[2] for config in priced]
-    limit = MAX_COST_RATIO * min(costs)
-    affordable = [config for config, cost in zip(priced, costs, strict=True) if cost <= limit]
-    return affordable[:MAX_CATALOGUE_ROWS]
+
+    def cost(config: Config) -> float:
+        return worth(config, job.ask)[2]
+
+    limit = MAX_COST_RATIO * min(map(cost, priced))
+    return [config for config in priced if cost(config) <= limit][:MAX_CATALOGUE_ROWS]
 
 
 @dataclass(frozen=True)
@@ -206,10 +212,13 @@ class RankedByFormat:
 
 def ranked_by_format(job: ServingJob, configs: Sequence[Config]) -> RankedByFormat:
     """The best configurations, those in narrower formats than the checkpoint's apart."""
-    native = [config for config in configs if not is_narrower(config, job.model)]
-    narrower = [config for config in configs if is_narrower(config, job.model)]
+    native: list[Config] = []
+    narrower: list[Config] = []
+    for config in configs:
+        (narrower if is_narrower(config, job.model) else native).append(config)
     if not narrower or not native:
         return RankedByFormat(ranked(job, configs), [])
+    # quality is given up only where nothing else meets the targets
     if any(config.meets for config in narrower) and not any(config.meets for config in native):
         return RankedByFormat(ranked(job, narrower), [])
     return RankedByFormat(ranked(job, native), ranked(job, narrower))

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from dragonscale.physics.hardware import Chip, Slice
-from dragonscale.serving.advice.bills import scalar
+from dragonscale.physics.numbers import first_number
 from dragonscale.serving.advice.formats import ANY_FORMAT, FormatRequest
 from dragonscale.serving.advice.job import ServingJob
 from dragonscale.serving.advice.search import search
@@ -21,7 +21,7 @@ from dragonscale.serving.space.space import parts_of, slices_of, splits
 class Shortage:
     """What the least demanding plan on the largest slice needs of each chip, against what the engine can use of it."""
 
-    piece: Slice
+    slice_: Slice
     plan: ServingPlan
     engine: str
     sequences: int
@@ -40,7 +40,7 @@ class Shortage:
 class Indivisible:
     """A slice whose chips the model's heads cannot be dealt out over."""
 
-    piece: Slice
+    slice_: Slice
     engine: str
     heads: int
     # The largest slice that it can be cut into, which is too small for the model.
@@ -51,7 +51,7 @@ class Indivisible:
     @property
     def heads_divide(self) -> bool:
         """Whether it is only the engine that has no way to split the model like that."""
-        return self.heads % self.piece.chips == 0
+        return self.heads % self.slice_.chips == 0
 
 
 @dataclass(frozen=True)
@@ -78,10 +78,10 @@ class Unfit:
 
 def why_unfit(job: ServingJob, brief: bool = False) -> Unfit:
     """Why nothing of a job fits. In brief what a given plan lacks, without a search for what would fit."""
-    chip, piece = job.targets[0]
+    chip, slice_ = job.targets[0]
     if brief and job.plan is not None:
-        return Unfit(shortage=_shortage(job, chip, piece, job.formats_on(chip)[-1]))
-    division = None if job.compares_chips else _indivisible(job, piece)
+        return Unfit(shortage=_shortage(job, chip, slice_, job.formats_on(chip)[-1]))
+    division = None if job.compares_chips else _indivisible(job, slice_)
     if division is not None:
         return Unfit(division=division, narrower=_narrower(job))
 
@@ -94,32 +94,33 @@ def why_unfit(job: ServingJob, brief: bool = False) -> Unfit:
         return Unfit(sequences=sequences)
     return Unfit(
         sequences=sequences,
-        shortage=_shortage(job, chip, piece, job.formats_on(chip)[-1]),
+        shortage=_shortage(job, chip, slice_, job.formats_on(chip)[-1]),
         larger_slice=_smallest_slice(job, chip),
         smaller_batch=_largest_batch(job),
         narrower=_narrower(job),
     )
 
 
-def _indivisible(job: ServingJob, piece: Slice | None) -> Indivisible | None:
+def _indivisible(job: ServingJob, slice_: Slice | None) -> Indivisible | None:
     """That no plan splits the model over a slice, with what fits beside its size; None where some plan does."""
-    if piece is None or job.plan is not None:
+    if slice_ is None or job.plan is not None:
         return None
-    engine = job.engine_on(piece.chip).name
-    if next(splits(job.model, piece, engine), None) is not None:
+    engine = job.engine_on(slice_.chip).name
+    if next(splits(job.model, slice_, engine), None) is not None:
         return None
-    parts = [part for part in parts_of(piece) if part.chips < piece.chips]
-    configs = search(replace(job, targets=((piece.chip, None),)))
-    configs = sorted(configs, key=lambda config: (config.chips, config.plan.pipe))  # the shortest pipeline first
-    smaller = [config for config in configs if config.chips < piece.chips]
-    larger = [config for config in configs if config.chips > piece.chips]
-    neighbours: list[Config] = []
-    if smaller:
-        neighbours.append(next(config for config in smaller if config.chips == smaller[-1].chips))
-    if larger:
-        neighbours.append(larger[0])
+    parts = [part for part in parts_of(slice_) if part.chips < slice_.chips]
+    # by the sizes of usual slices, of each the first configuration with the shortest pipeline
+    by_size: dict[int, Config] = {}
+    for config in search(replace(job, targets=((slice_.chip, None),))):
+        shortest = by_size.setdefault(config.chips, config)
+        if config.plan.pipe < shortest.plan.pipe:
+            by_size[config.chips] = config
+    sizes = sorted(by_size)
+    below = [size for size in sizes if size < slice_.chips][-1:]
+    above = [size for size in sizes if size > slice_.chips][:1]
+    neighbours = [by_size[size] for size in (*below, *above)]
     return Indivisible(
-        piece=piece,
+        slice_=slice_,
         engine=engine,
         heads=divisible(job.model).heads,
         largest_part=parts[-1] if parts else None,
@@ -127,36 +128,37 @@ def _indivisible(job: ServingJob, piece: Slice | None) -> Indivisible | None:
     )
 
 
-def _shortage(job: ServingJob, chip: Chip, piece: Slice | None, formats: Formats) -> Shortage:
+def _shortage(job: ServingJob, chip: Chip, slice_: Slice | None, formats: Formats) -> Shortage:
     """What the largest slice that was searched lacks for the given plan, or for the one that splits most."""
-    largest = piece or slices_of(chip)[-1]
+    largest = slice_ or slices_of(chip)[-1]
     engine = job.engine_on(chip, chips=largest.chips)
     plan = job.plan or _lightest_plan(job, largest, formats)
     memory = capacity(Deployment(job.model, largest, plan, engine))
     sequences = job.batch or 1
     tokens = job.ask.prompt + job.ask.output
     return Shortage(
-        piece=largest,
+        slice_=largest,
         plan=plan,
         engine=engine.name,
         sequences=sequences,
         tokens=tokens,
-        needed_bytes=scalar(memory.held(float(sequences), float(tokens))),
-        usable_bytes=scalar(memory.usable),
+        needed_bytes=first_number(memory.held(float(sequences), float(tokens))),
+        usable_bytes=first_number(memory.usable),
     )
 
 
-def _lightest_plan(job: ServingJob, piece: Slice, formats: Formats) -> ServingPlan:
+def _lightest_plan(job: ServingJob, slice_: Slice, formats: Formats) -> ServingPlan:
     """The plan of a slice with the fewest bytes of weights on a chip."""
-    engine = job.engine_on(piece.chip, chips=piece.chips)
+    engine = job.engine_on(slice_.chip, chips=slice_.chips)
 
     def weight_bytes(plan: ServingPlan) -> float:
-        return scalar(capacity(Deployment(job.model, piece, plan, engine)).weights)
+        return first_number(capacity(Deployment(job.model, slice_, plan, engine)).weights)
 
     plans = []
-    for split in splits(job.model, piece, engine.name):
+    for split in splits(job.model, slice_, engine.name):
         plans.append(replace(formats.applied_to(split), spread=job.spread))
-    unsplit = formats.applied_to(ServingPlan(tensor=piece.chips))
+    # where no plan is legal, TP over all chips says how much is missing
+    unsplit = formats.applied_to(ServingPlan(tensor=slice_.chips))
     return min(plans, key=weight_bytes, default=unsplit)
 
 

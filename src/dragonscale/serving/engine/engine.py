@@ -23,11 +23,11 @@ from dragonscale.errors import shorten, unknown
 from dragonscale.physics.numbers import Number, ceil_to, where
 from dragonscale.plan.settings import (
     MeasuredOn,
+    canonical_name,
     is_file,
     read_settings,
     record_of_file,
     shipped_records,
-    spelt,
     with_settings,
 )
 from dragonscale.plan.settings import on_kind as settings_on_kind
@@ -132,7 +132,7 @@ def spelt_engine(text: str) -> str:
     name, comma, settings = text.partition(",")
     name = name.strip()
     if not is_file(name):
-        name = spelt(name, "engines", engines())
+        name = canonical_name(name, "engines", engines())
     return name + comma + settings
 
 
@@ -145,7 +145,12 @@ def substitution_notes(text: str) -> list[str]:
     ([], [])
     """
     named = text.partition(",")[0].strip()
-    if not named or is_file(named) or spelt(named, "engines", engines()) != "generic" or named.lower() == "generic":
+    if (
+        not named
+        or is_file(named)
+        or canonical_name(named, "engines", engines()) != "generic"
+        or named.lower() == "generic"
+    ):
         return []
     return [f"{named} was never measured and has no engine here: generic, an idealised engine, is taken for it."]
 

@@ -30,7 +30,7 @@ import msgspec
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.files import write_file
-from dragonscale.plan.plan_file import check_plan_path, is_plan_path, plan_text, settings_table, words_in
+from dragonscale.plan.plan_file import check_plan_path, is_plan_path, plan_text, settings_table, texts_in
 from dragonscale.references import found, kept
 from dragonscale.serving.engine.plan import ServingPlan, given_settings, parse_serving_plan, read_setting
 from dragonscale.tables import Strict, checked, read_table
@@ -144,7 +144,7 @@ def load_serving_plan(path: str) -> SavedPlan:
         )
     settings = settings_table(table, ENTRIES, shown)
     plan = ServingPlan(**{name: read_setting(name, value) for name, value in settings.items() if value != ""})
-    entries = words_in(table, TEXT_ENTRIES, path)
+    entries = texts_in(table, TEXT_ENTRIES, path)
     counts = {name: _count(table.get(name, 0), name, path) for name in COUNT_ENTRIES}
     tables: dict[str, Any] = {}
     for name, kind in TABLES.items():

@@ -16,7 +16,7 @@ import numpy
 
 from dragonscale.physics.numbers import is_array
 from dragonscale.plan.finite import checked
-from dragonscale.plan.ledger import HeldLine, Ledger, at, present
+from dragonscale.plan.ledger import HeldLine, Ledger, plan_ledger, present
 from dragonscale.serving.iteration.capacity import capacity
 from dragonscale.serving.iteration.compiled_memory import program_lines
 from dragonscale.serving.iteration.deployment import Deployment
@@ -33,7 +33,7 @@ def iteration_ledger(deployment: Deployment, iteration: Iteration) -> Ledger:
     else:
         memory = _memory_lines(deployment, iteration, prompt)
     book = iteration_cost(deployment, iteration).ledger("prefill" if prompt else "decode", memory)
-    first = checked(at(book, 0), f"an iteration of {deployment.plan}")
+    first = checked(plan_ledger(book, 0), f"an iteration of {deployment.plan}")
     return Ledger(present(first.lines, deployment.axes), first.held)
 
 

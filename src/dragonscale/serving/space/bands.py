@@ -23,7 +23,7 @@ from dragonscale.models import Transformer
 from dragonscale.models.ffn import Moe
 from dragonscale.physics.kernels.profile_file import profile_files, tables_of
 from dragonscale.plan.settings import shipped_table
-from dragonscale.training.search.bands import Kinds, narrowest
+from dragonscale.training.search.error_bands import Kinds, narrowest
 from dragonscale.training.search.run_kinds import generation
 
 MEASURES = ("tpot", "ttft", "tokens", "step")

@@ -6,7 +6,7 @@ that it may grow to. A rate is held if the backlog does not grow and the targets
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from dragonscale.simulation.backlog import Backlog, load_of, saturated_per_s
@@ -149,8 +149,10 @@ class Trials:
         self.runs = 0
         self.rate = job.traffic.rate
         pool = job.fleet.pool
-        self.replicas = pool.autoscale.most if pool.autoscale is not None else pool.replicas
-        self.prefills = job.fleet.prefill.replicas if job.fleet.prefill is not None else 0
+        self.replicas = pool.replicas
+        if pool.autoscale is not None:
+            self.replicas = pool.autoscale.most
+        self.prefills = job.prefills
         # whether trials differ from the job in nothing but the rate: nothing scales or dies
         self.is_constant = pool.autoscale is None and not job.fleet.failures and job.fleet.faults is None
         self.in_flight_per_replica = in_flight / self.replicas
@@ -209,7 +211,9 @@ class Trials:
         load = load_of(result, scaled=fleet.pool.autoscale is not None)
         missed = missed_targets(result, self.job.targets, self.job.class_targets)
         holds = load is not None and not load.grows
-        worst = worst_ratio(self.job, result) if holds else math.inf
+        worst = math.inf
+        if holds:
+            worst = worst_ratio(self.job, result)
         return Trial(rate, result, load, holds, missed, worst)
 
 
@@ -267,7 +271,10 @@ def _what_holds(
     """What holds the asked rate: a setting of the same replicas, which costs nothing; a setting that helps, with more
     of them; or more alone. `short` are the pools that were short in the run, None where it held."""
     tried: list[_TriedSetting] = []
-    for change in helpful_settings(trials.job, result, missed) if short is not None else ():
+    settings: Iterable[FleetChange] = ()
+    if short is not None:
+        settings = helpful_settings(trials.job, result, missed)
+    for change in settings:
         changed = trials.with_setting(change)
         trial = changed.judge(changed.job.fleet, changed.rate, changed.requests)
         trials.runs += 1
@@ -303,7 +310,9 @@ def _gain(trial: Trial, load: Backlog, missed: dict[str, float]) -> float:
     """How much more a run with another setting serves where a queue grows, or how much nearer it is to the target that
     is missed most."""
     if load.grows:
-        return trial.load.served_per_s / max(load.served_per_s, 1e-9) if trial.load is not None else 0.0
+        if trial.load is None:
+            return 0.0
+        return trial.load.served_per_s / max(load.served_per_s, 1e-9)
     name = next(iter(missed))
     return missed[name] / trial.missed.get(name, 1.0)
 
@@ -323,14 +332,15 @@ def confirmed_sizes(
         if whole.good:
             return FleetRemedy(sizes, whole, change)
         short = short_pools(trials.job, whole.result, not whole.holds, whole.missed)
-        sizes = PoolSizes(
-            _grown(sizes.replicas) if MAIN in short else sizes.replicas,
-            _grown(sizes.prefills) if PREFILL in short else sizes.prefills,
-        )
+        if MAIN in short:
+            sizes = replace(sizes, replicas=_grown(sizes.replicas))
+        if PREFILL in short:
+            sizes = replace(sizes, prefills=_grown(sizes.prefills))
     return None
 
 
 def _grown(size: int) -> int:
+    """The next size of a pool that was short in a whole run."""
     return max(size + 1, math.ceil(WHOLE_RUN_GROWTH * size))
 
 
@@ -376,7 +386,7 @@ def helpful_settings(job: FleetJob, result: SimulationResult, missed: dict[str, 
     prompts, a smaller one)."""
     pool = job.fleet.pool
     scheduling = job.deployment.engine.scheduling
-    prefilling = result.use["serve" if job.fleet.prefill is None else "prefill"]
+    prefilling = result.use[job.prefilling_pool]
     # every sequence that decodes needs a token of an iteration, so what was asked for bounds the other
     min_budget = job.limits.max_seqs or 1
     max_places = job.limits.token_budget or math.inf
@@ -415,8 +425,10 @@ def short_pools(job: FleetJob, result: SimulationResult, grows: bool, missed: di
     if job.fleet.prefill is None:
         return {MAIN} if grows or missed else set()
     short: set[int] = set()
-    if grows:
-        short.add(PREFILL if prefill_queue(job, result) > HALF_OF_QUEUE else MAIN)
+    if grows and prefill_queue(job, result) > HALF_OF_QUEUE:
+        short.add(PREFILL)
+    elif grows:
+        short.add(MAIN)
     # a whole request is late because of its first token where that takes most of its time
     late_first_token = result.latency["ttft_s"].mean.value > result.latency["e2e_s"].mean.value / 2
     for name in missed:
@@ -429,10 +441,13 @@ def _largest_served(trials: Trials, result: SimulationResult, load: Backlog) -> 
     """A run just below what the fleet serves while requests wait, which holds, and one above it that does not."""
     rate = saturated_per_s(result) if load.grows and trials.is_constant else None
     high: Trial | None = None
-    tried_rate = trials.rate if load.grows else 2 * trials.rate
+    tried_rate = trials.rate
+    if not load.grows:
+        tried_rate *= 2
     while rate is None and trials.runs < MAX_RATE_RUNS - 3:
         high = trials.run(tried_rate)
-        rate = saturated_per_s(high.result) if not high.holds else None
+        if not high.holds:
+            rate = saturated_per_s(high.result)
         tried_rate *= 2
     while rate is not None and trials.runs < MAX_RATE_RUNS - 2:
         trial = trials.run(BELOW_SATURATION * rate)
@@ -470,7 +485,9 @@ def _fewest(trials: Trials, best: Trial, short: set[int] | None) -> tuple[PoolSi
     says of both whether they are short. `short` are those that were in the run as asked; None if it held."""
     has_targets = trials.job.has_targets
     # over what each replica is good for
-    load = trials.rate / best.rate / (1.0 if has_targets else LOAD_WITHOUT_TARGETS)
+    load = trials.rate / best.rate
+    if not has_targets:
+        load /= LOAD_WITHOUT_TARGETS
     main_pool = trials.job.fleet.pool
     current = [max(main_pool.replicas, 1), trials.prefills]  # one that scales to zero begins with none
     enough = [max(math.ceil(count * load - 1e-9), 1) for count in (trials.replicas, trials.prefills)]
@@ -484,9 +501,10 @@ def _fewest(trials: Trials, best: Trial, short: set[int] | None) -> tuple[PoolSi
         for pool in short:
             sizes[pool] = max(enough[pool], current[pool] + 1)
             low[pool] = current[pool]
-        high = [math.inf, math.inf if trials.prefills else 0]
+        high = [math.inf, math.inf]
     if not trials.prefills:
         sizes[PREFILL] = 0
+        high[PREFILL] = 0
     best_trial: Trial | None = None
     # invariant: each pool is short with `low` replicas and was not with `high`
     for _ in range(MAX_SIZE_RUNS):
@@ -510,8 +528,10 @@ def _fewest(trials: Trials, best: Trial, short: set[int] | None) -> tuple[PoolSi
 
 def _next_size(low: int, high: float, size: int, short: bool) -> int:
     """The next size of a pool to try, above those that are short and below the fewest that were not."""
+    if math.isinf(high) and not short:
+        return size
     if math.isinf(high):
-        return max(low + 1, math.ceil(size * SHORT_GROWTH)) if short else size
+        return max(low + 1, math.ceil(size * SHORT_GROWTH))
     if high - low <= 1:
         return int(high)
     return max((low + int(high)) // 2, math.ceil(ENOUGH_SHRINKING * high) - 1)

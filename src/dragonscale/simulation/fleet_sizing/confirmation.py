@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from msgspec import structs
 
+from dragonscale.serving.advice.search import at_batches
 from dragonscale.serving.space.disaggregation import PooledConfig, as_config
 from dragonscale.serving.space.frontier import Ask, Config
 from dragonscale.serving.space.ranking import replicas_for, worth
@@ -127,8 +128,10 @@ def run_short(
         size = replace(size, requests=times_as_long * size.requests)
     fleet = fleet_job(job, config, size, seed)
     result = run_fleet(fleet)
-    backlog = None if fleet.traffic.rate is None else load_of(result)
-    grows = backlog is not None and backlog.grows
+    grows = False
+    if fleet.traffic.rate is not None:
+        backlog = load_of(result)
+        grows = backlog is not None and backlog.grows
     missed = missed_targets(result, fleet.targets, fleet.class_targets)
     meets = not missed and not grows
     worst = math.inf if grows else _worst(fleet, result, missed)
@@ -220,7 +223,7 @@ def confirm(job: SizingJob, chosen: Sequence[Config]) -> list[Confirmed]:
         return []
     runs: list[Confirmed] = []
     as_chosen = {config.place: config for config in chosen}
-    run_all = job.compares_chips and len(chosen) <= FINALISTS
+    run_all = job.serving.compares_chips and len(chosen) <= FINALISTS
     for config in chosen:
         if not is_short(job, config):
             continue
@@ -291,9 +294,9 @@ def confirm_fleet(job: SizingJob, config: Config) -> Confirmed:
     enough = _bracket(runs)
     if enough is not None:
         enough = _bisect(runs, enough)
-    fleet = None if enough is None else _confirm_with_seeds(runs, enough)
-    if fleet is not None:
-        return fleet
+        fleet = _confirm_with_seeds(runs, enough)
+        if fleet is not None:
+            return fleet
     nearest = min(runs.misses, key=lambda miss: (round(miss.worst, RATIO_DIGITS), miss.replicas or 1))
     # one that meets its targets without the margin does so with every seed, or misses
     return with_other_seeds(job, nearest)
@@ -317,7 +320,10 @@ class FleetRuns:
     def run(self, replicas: float | None = None) -> Confirmed | None:
         """The run of so many replicas (None: of those that its means ask for), where it holds; what misses is kept."""
         self.tries += 1
-        fleet = run_short(self.job, self.config, None if replicas is None else self.in_slices(replicas))
+        whole = None
+        if replicas is not None:
+            whole = self.in_slices(replicas)
+        fleet = run_short(self.job, self.config, whole)
         if fleet.holds:
             return fleet
         self.misses.append(fleet)
@@ -394,13 +400,15 @@ def confirm_batch(job: SizingJob, config: Config) -> Confirmed:
         else:
             missed_batch, missed = last.config.batch, last.config
         held_batch = 0 if best is None else best.config.batch
-        if job.batch is not None or held_batch == missed_batch or held_batch > NEAR * (missed_batch - 1):
+        if job.serving.batch is not None or held_batch == missed_batch or held_batch > NEAR * (missed_batch - 1):
             break
         smaller = _met_below(job, last, missed_batch - 1)
         if smaller is None or NEAR * smaller.batch < held_batch:
             break
         last = run_short(job, smaller)
-    return replace(last if last.holds or best is None else best, missed=missed)
+    if last.holds or best is None:
+        best = last
+    return replace(best, missed=missed)
 
 
 def _met_below(job: SizingJob, last: Confirmed, max_batch: int) -> Config | None:
@@ -408,7 +416,7 @@ def _met_below(job: SizingJob, last: Confirmed, max_batch: int) -> Config | None
     their means as those of the last run; where none would, a quarter of its batch."""
     quarter = last.config.batch // 4
     grid = {math.ceil(max_batch * part / BATCH_GRID) for part in range(1, BATCH_GRID + 1)} | {1, quarter}
-    stricter = replace(job, ask=last.as_means(job))
-    configs = stricter.at_batches(last.config, sorted(grid - {0}))
+    stricter = replace(job.serving, ask=last.as_means(job))
+    configs = at_batches(stricter, last.config, sorted(grid - {0}))
     met = [config for config in configs if config.meets] or [config for config in configs if config.batch <= quarter]
     return max(met, key=lambda config: config.batch, default=None)

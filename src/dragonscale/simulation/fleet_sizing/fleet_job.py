@@ -74,7 +74,9 @@ class FleetReplica:
         pool = with_images(pool, self.images, deployment)
         if self.adapters is not None:
             pool = with_adapters(pool, self.adapters, deployment, chip_token_bytes)
-        return pool if self.kv_tokens is None else replace(pool, kv_tokens=self.kv_tokens)
+        if self.kv_tokens is not None:
+            pool = replace(pool, kv_tokens=self.kv_tokens)
+        return pool
 
 
 @dataclass(frozen=True)
@@ -112,13 +114,16 @@ class FleetPool:
 
     def relaunched(self, limits: LaunchLimits) -> "FleetPool":
         """The same launched with other limits, but for those that it has of its own."""
-        applied = LaunchLimits(
-            max_seqs=limits.max_seqs if self.limits.max_seqs is None else None,
-            token_budget=limits.token_budget if self.limits.token_budget is None else None,
-        )
+        applied = limits
+        if self.limits.max_seqs is not None:
+            applied = replace(applied, max_seqs=None)
+        if self.limits.token_budget is not None:
+            applied = replace(applied, token_budget=None)
         if not applied.settings:
             return self
-        deployment = replace(self.deployment, engine=adjust(self.deployment.engine, **applied.settings))
+        deployment = replace(
+            self.deployment, launched_engine=adjust(self.deployment.launched_engine, **applied.settings)
+        )
         return replace(self, replica=replace(self.replica, deployment=deployment))
 
 
@@ -250,6 +255,16 @@ class FleetJob:
     def has_targets(self) -> bool:
         """Whether any latency has a target."""
         return bool(self.targets) or any(self.class_targets)
+
+    @property
+    def prefilling_pool(self) -> str:
+        """The name of the pool in which prompts are prefilled."""
+        return "serve" if self.prefill is None else "prefill"
+
+    @property
+    def prefills(self) -> int:
+        """Replicas that only prefill; 0 where the main pool does."""
+        return 0 if self.fleet.prefill is None else self.fleet.prefill.replicas
 
     @property
     def scales(self) -> bool:

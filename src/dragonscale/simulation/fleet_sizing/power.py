@@ -68,9 +68,12 @@ def tokens_per_joule(result: SimulationResult, limit_w: float | None, mean_w: fl
     """Prompt and output tokens per joule: by what the fleet draws where that is known, over all of the run; else by the
     limits of its chips."""
     if mean_w:
-        return processed_tokens(result) / (mean_w * result.seconds) if result.seconds else None
+        joules = mean_w * result.seconds
+        return processed_tokens(result) / joules if joules else None
+    if not limit_w:
+        return None
     throughput = result.throughput
-    return (throughput.output_tokens_per_s + throughput.input_tokens_per_s) / limit_w if limit_w else None
+    return (throughput.output_tokens_per_s + throughput.input_tokens_per_s) / limit_w
 
 
 def processed_tokens(result: SimulationResult) -> float:

@@ -68,7 +68,9 @@ def largest_rate(
 def _next_rate(low: RatedRun | None, high: RatedRun | None, top: float, last_was_good: bool) -> float:
     """The rate to try between those seen: above what is read off where the last run was below it."""
     if low is None:
-        worst = high.worst if high is not None else MAX_REDUCTION
+        worst = MAX_REDUCTION
+        if high is not None:
+            worst = high.worst
         return top / min(max(worst, MIN_REDUCTION), MAX_REDUCTION)
     middle = math.sqrt(low.rate * top)
     if high is None or math.isinf(high.worst) or not 0 < low.worst < high.worst or high.worst <= 1:

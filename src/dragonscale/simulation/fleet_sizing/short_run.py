@@ -2,28 +2,19 @@
 of them do."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
-from dragonscale.models.transformer import Transformer
-from dragonscale.serving.engine.auto import AUTO
-from dragonscale.serving.engine.engine import Engine
-from dragonscale.serving.engine.launch import LaunchLimits, engine_on
-from dragonscale.serving.engine.legality import rules
+from dragonscale.serving.advice.job import ServingJob
+from dragonscale.serving.engine.launch import LaunchLimits
 from dragonscale.serving.iteration.deployment import Deployment
 from dragonscale.serving.space.disaggregation import PooledConfig
-from dragonscale.serving.space.frontier import Ask, Config, judge
+from dragonscale.serving.space.frontier import Ask, Config
 from dragonscale.serving.space.ranking import replicas_for
-from dragonscale.serving.space.space import one_plan
-from dragonscale.serving.steady.speculation import Acceptance, Draft
+from dragonscale.serving.steady.speculation import Acceptance
 from dragonscale.serving.steady.targets import LatencyTarget
 from dragonscale.simulation.fleet_sizing.fleet_job import FleetJob, FleetPool, FleetReplica
-from dragonscale.simulation.fleet_sizing.fleet_traffic import (
-    USUAL_REQUESTS,
-    FleetTraffic,
-    steady_traffic,
-)
+from dragonscale.simulation.fleet_sizing.fleet_traffic import USUAL_REQUESTS, FleetTraffic, steady_traffic
 from dragonscale.simulation.fleet_sizing.traffic_classes import ClassTable, class_traffic
 
 # Requests in a short run over those under way at once, and in all at least: its means are then within 1% of those of a
@@ -42,25 +33,9 @@ MAX_RUN_REPLICAS = 4
 
 @dataclass(frozen=True)
 class SizingJob:
-    """What fleets of serving configurations are sized and confirmed for: a model, its requests and their targets, and
-    what a launch says of the engine.
+    """A serving job whose fleets are sized and confirmed under the traffic that it means."""
 
-    `ask` has the requests with their targets as means, `targets` the same by the name of the latency (`ttft`) with the
-    statistic that counts. `engine` is a name with its settings, or `auto`: then each configuration's own.
-    """
-
-    model: Transformer
-    ask: Ask
-    targets: Mapping[str, LatencyTarget] = field(default_factory=dict[str, LatencyTarget])
-    engine: str = AUTO
-    limits: LaunchLimits = LaunchLimits()
-    draft: Draft | None = None
-    batch: int | None = None
-    """The batch that was given; None where any will do."""
-    compares_chips: bool = False
-    """Whether several chips are compared, and each of them has the batch that it has alone."""
-    context: int | None = None
-    """Tokens of the longest request of the model; None where there is no limit."""
+    serving: ServingJob
     traffic_class: ClassTable | None = None
     """The use case whose means the requests have; None where requests are alike."""
     router: str = "least_loaded"
@@ -68,29 +43,31 @@ class SizingJob:
     """Seconds of pauses in a session of the use case."""
     session_calls: float = 0.0
     """Calls of a session on average; 0 where there are none."""
-    pace_s: float | None = None
-    """Seconds per token that the search kept to though nobody asked for any."""
+
+    @property
+    def ask(self) -> Ask:
+        """The requests, with their targets as means."""
+        return self.serving.ask
+
+    @property
+    def targets(self) -> Mapping[str, LatencyTarget]:
+        """The targets by the name of the latency (`ttft`), each with the statistic that has to meet it."""
+        return self.serving.goals
 
     @property
     def by_percentile(self) -> bool:
         """Whether a percentile is to be met."""
         return any(target.share for target in self.targets.values())
 
-    def engine_of(self, config: Config, limits: LaunchLimits) -> Engine:
-        """The engine of a configuration, launched with limits."""
-        spec = self.engine
-        name, comma, settings = spec.partition(",")
-        if name.strip() == AUTO:
-            spec = f"{config.engine}{comma}{settings}"
-        return engine_on(spec, config.piece.chip, self.model, limits, config.piece.chips, config.plan)
+    @property
+    def context(self) -> int | None:
+        """Tokens of the longest request; None where there is no limit."""
+        return None if self.serving.force else self.serving.model.context or None
 
-    def at_batches(self, config: Config, batches: Sequence[int]) -> list[Config]:
-        """A configuration with other batches, as its means have it."""
-        engine = self.engine_of(config, self.limits)
-        draft = self.draft
-        if draft is not None and draft.source and not rules(engine.name).mtp:
-            draft = None  # the engine does not draft with the model's own heads
-        return judge(self.model, one_plan(config.piece, config.plan), engine, self.ask, batches, draft)
+    def deployment_of(self, config: Config, limits: LaunchLimits) -> Deployment:
+        """A replica of a configuration, launched with limits."""
+        engine = replace(self.serving, limits=limits).engine_on(config.piece.chip, config.engine)
+        return Deployment(self.serving.model, config.piece, config.plan, engine)
 
 
 @dataclass(frozen=True)
@@ -117,7 +94,9 @@ def short_run_size(job: SizingJob, config: Config, replicas: int | None = None) 
         if not rate:  # pools are sized for a rate, and their TTFT is that of random arrivals
             rate = float(f"{float(config.state.requests):.4g}")  # as commands have it
     elif replicas is None:
-        replicas = replicas_for(config, job.ask) if rate else 1
+        replicas = 1
+        if rate:
+            replicas = replicas_for(config, job.ask)
     rate_each = rate / replicas
     latency_s = float(config.state.latency)
     run_replicas = 1
@@ -142,13 +121,15 @@ def short_run_size(job: SizingJob, config: Config, replicas: int | None = None) 
 def fleet_job(job: SizingJob, config: Config, size: RunSize, seed: int = 0) -> FleetJob:
     """So many replicas of a configuration under the traffic of a job."""
     traffic = _traffic(job, config, size)
+    draft = job.serving.draft
     drafts, acceptance, draft_model = 0, (0.0,), None
-    if job.draft is not None and config.drafts:
-        drafts, acceptance, draft_model = config.drafts, _by_position(job.draft.acceptance), job.draft.model
-    places = config.pools.decode.batch if isinstance(config, PooledConfig) else config.batch
-    limits = replace(job.limits, max_seqs=-(-places // config.plan.data))
-    deployment = Deployment(job.model, config.piece, config.plan, job.engine_of(config, limits))
-    replica = FleetReplica(deployment, traffic.longest, drafts, acceptance, draft_model)
+    if draft is not None and config.drafts:
+        drafts, acceptance, draft_model = config.drafts, _by_position(draft.acceptance), draft.model
+    places = config.batch
+    if isinstance(config, PooledConfig):
+        places = config.pools.decode.batch  # of which so many as `config.batch` decode on average
+    limits = replace(job.serving.limits, max_seqs=-(-places // config.plan.data))
+    replica = FleetReplica(job.deployment_of(config, limits), traffic.longest, drafts, acceptance, draft_model)
     targets = {f"{name}_s": target for name, target in job.targets.items() if name == "itl" or not traffic.classes}
     return FleetJob(
         FleetPool(replica, size.replicas),
@@ -185,12 +166,10 @@ def _prefill_pool(job: SizingJob, config: Config, size: RunSize, longest: int) -
     """The replicas that prefill, of a configuration of two pools. Limits on sequences are for those that decode."""
     if not isinstance(config, PooledConfig):
         return None
-    prefill = config.pools.prefill
-    engine = job.engine_of(prefill, replace(job.limits, max_seqs=None))
-    deployment = Deployment(job.model, prefill.piece, prefill.plan, engine)
+    deployment = job.deployment_of(config.pools.prefill, replace(job.serving.limits, max_seqs=None))
     return FleetPool(FleetReplica(deployment, longest), size.prefills)
 
 
 def _by_position(acceptance: Acceptance) -> tuple[float, ...]:
-    values: Any = acceptance if isinstance(acceptance, tuple) else (acceptance,)
-    return values
+    """The probability that a draft is accepted by its position; one probability holds for all."""
+    return acceptance if isinstance(acceptance, tuple) else (acceptance,)

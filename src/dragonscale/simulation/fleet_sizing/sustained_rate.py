@@ -146,23 +146,28 @@ class _RateLimit:
 def sustained_rate(job: SizingJob, finalist: Finalist) -> SustainedRate:
     """The largest rate that one configuration holds, and its fleet for the asked rate."""
     rate, pools = job.ask.rate, finalist.pools
-    ends = [_main_limit(job, finalist)] if pools is None else _pool_limits(job, finalist, pools)
+    if pools is None:
+        counts = PoolSizes(1)
+        ends = [_main_limit(job, finalist)]
+    else:
+        counts = PoolSizes(pools.decodes, pools.prefills)
+        ends = _pool_limits(job, finalist, pools)
     runs = sum(end.trials.runs for end in ends)
     for end in ends:
         if end.low is None:
             return SustainedRate(None, end.limit, runs)
     best_trials = [end.low for end in ends if end.low is not None]
     main_rate = best_trials[0].rate / ends[0].replicas
-    prefill_rate = best_trials[1].rate / ends[1].replicas if pools is not None else None
-    counts = (1, 0) if pools is None else (pools.decodes, pools.prefills)
-    # the slower of two pools limits what both serve
-    served = counts[0] * main_rate
+    served = counts.replicas * main_rate
     limited_by = ends[0].limit
-    if prefill_rate is not None and counts[1] * prefill_rate < served:
-        served = counts[1] * prefill_rate
-        limited_by = ends[1].limit
+    prefill_rate: float | None = None
+    if pools is not None:  # the slower of two pools limits what both serve
+        prefill_rate = best_trials[1].rate / ends[1].replicas
+        if counts.prefills * prefill_rate < served:
+            served = counts.prefills * prefill_rate
+            limited_by = ends[1].limit
     main = ends[0].trials.job
-    cost = cost_of_replicas(main, replicas_with(main, *counts))
+    cost = cost_of_replicas(main, replicas_with(main, counts.replicas, counts.prefills))
     tokens_per_s = served * job.ask.output
     answer = SustainedRate(
         requests_per_s=main_rate,
@@ -237,9 +242,9 @@ def limit_of(fleet: FleetJob, low: Trial | None, high: Trial | None) -> str:
 
 def sized_job(job: SizingJob, config: Config, rate: float, sizes: PoolSizes, requests: int) -> FleetJob:
     """Pools of a configuration at a rate."""
-    if not job.targets and job.pace_s is not None:
-        # what the search kept to though nobody asked for it
-        job = replace(job, targets={"tpot": LatencyTarget(job.pace_s)})
+    pace_s = job.serving.pace
+    if not job.targets and pace_s:  # what the search kept to though nobody asked for it
+        job = replace(job, serving=replace(job.serving, goals={"tpot": LatencyTarget(pace_s)}))
     return fleet_job(job, config, RunSize(rate, sizes.replicas, sizes.prefills, requests))
 
 

@@ -223,13 +223,18 @@ def _traffic_class(
         calls=table.calls,
         pause_s=parse(table.pause, "s", "pause"),
         result=lengths_of(table.lengths, table.tokens("result"), 0, table.cv),
-        prefixes=read_prefixes(table.prefixes) if table.prefixes else None,
+        prefixes=read_prefixes(table.prefixes),
         priority=table.priority,
-        pairs=Pairs(tuple(table.pairs)) if table.pairs else None,
-        later=Pairs(tuple(table.later)) if table.later else None,
+        pairs=_pairs(table.pairs),
+        later=_pairs(table.later),
         most=context or TrafficClass.most,
         brought=brought,
     )
+
+
+def _pairs(seen: Sequence[tuple[int, int]]) -> Pairs | None:
+    """Lengths of prompts and outputs to draw together; none where none were seen."""
+    return Pairs(tuple(seen)) if seen else None
 
 
 @dataclass(frozen=True)
@@ -301,12 +306,14 @@ def read_parts(
     return [int(number) for number in match.groups()], values
 
 
-def read_prefixes(text: str) -> Prefixes:
-    """`100x1024,share=0.8,skew=1`: a hundred prefixes of 1,024 tokens that begin 80% of the prompts.
+def read_prefixes(text: str) -> Prefixes | None:
+    """`100x1024,share=0.8,skew=1`: a hundred prefixes of 1,024 tokens that begin 80% of the prompts; nothing is none.
 
-    >>> read_prefixes("100x1024,skew=1").groups
-    100
+    >>> read_prefixes("100x1024,skew=1")
+    Prefixes(groups=100, tokens=1024, share=1.0, skew=1.0)
     """
+    if not text:
+        return None
     wanted = "GROUPSxTOKENS, such as 100x1024,share=0.8,skew=1"
     sizes, values = read_parts("--prefixes", text, r"(\d{1,9})x(\d{1,9})", wanted, {"share": float, "skew": float})
     return Prefixes(*sizes, **values)

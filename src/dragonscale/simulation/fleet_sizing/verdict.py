@@ -94,11 +94,12 @@ def bottleneck_of(job: FleetJob, result: SimulationResult, capacity: FleetCapaci
         return Bottleneck.KV_CACHE
     if has_prefill_pool and prefill_queue(job, result) > HALF_OF_QUEUE:
         return Bottleneck.PREFILL_POOL
-    prompt_share = result.use["prefill" if has_prefill_pool else "serve"].prompt_share
-    if result.use["serve"].places_share > max(QUEUEING_LOAD, 0.0 if has_prefill_pool else prompt_share):
-        return Bottleneck.PLACES
+    places_share = result.use["serve"].places_share
+    prompt_share = result.use[job.prefilling_pool].prompt_share
     if has_prefill_pool:
-        return Bottleneck.DECODE_POOL
+        return Bottleneck.PLACES if places_share > QUEUEING_LOAD else Bottleneck.DECODE_POOL
+    if places_share > max(QUEUEING_LOAD, prompt_share):
+        return Bottleneck.PLACES
     if prompt_share > QUEUEING_LOAD:
         return Bottleneck.PREFILL
     # nothing else is short, and yet more than one request queues for each replica
@@ -114,9 +115,8 @@ def grown_to(job: FleetJob, result: SimulationResult, capacity: FleetCapacity | 
     rule = job.fleet.pool.autoscale
     if rule is None:
         return 0
-    prefills = job.fleet.prefill.replicas if job.fleet.prefill is not None else 0
     peak = max((count for _, count in result.series.get("replicas", [])), default=0.0)
-    replicas = min(round(peak) - prefills, rule.most)  # others are only on their way out
+    replicas = min(round(peak) - job.prefills, rule.most)  # others are only on their way out
     enough = capacity is None or (capacity.rate or 0.0) >= (job.traffic.rate or 0.0)
     return replicas if replicas > job.fleet.pool.replicas and enough else 0
 

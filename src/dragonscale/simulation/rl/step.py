@@ -138,6 +138,19 @@ class RlStep:
         """Whether the trainer leaves less memory free than measured runs needed beyond their prediction."""
         return self.train_bytes > room_bytes(self.plan.job)
 
+    @property
+    def cost_usd(self) -> float | None:
+        """What all chips of the step cost; None where the price of some of them is not known."""
+        slices = [self.plan.job.slice]
+        if self.plan.mode != "colocated":
+            slices.append(self.plan.pool)
+        usd_per_h = 0.0
+        for part_of_chips in slices:
+            if part_of_chips.chip.price is None:
+                return None
+            usd_per_h += part_of_chips.chip.price * part_of_chips.chips
+        return usd_per_h * self.seconds / 3600
+
     def phase(self, name: str) -> float:
         """Seconds of a phase; 0 where there is none."""
         return sum(phase.seconds for phase in self.phases if phase.name == name)

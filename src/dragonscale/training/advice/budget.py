@@ -40,21 +40,22 @@ def run_budget(
     (its limit, so the energy is an upper bound for the chips and leaves out hosts and cooling)."""
     steps = math.ceil(tokens / batch)
     seconds = steps * step_s
-    hours = seconds / 3600 * chips
-    cost = None if price is None else hours * price
-    return Budget(tokens, steps, seconds, hours, cost, None if power is None else hours * power / 1e3)
+    chip_hours = seconds / 3600 * chips
+    cost_usd = None if price is None else chip_hours * price
+    energy_kwh = None if power is None else chip_hours * power / 1e3
+    return Budget(tokens, steps, seconds, chip_hours, cost_usd, energy_kwh)
 
 
 def planned_run(job: Job, plan: Plan, clean_s: float) -> Run:
-    """A run of a plan whose steps take so many seconds, with failures as the job meets them. Of adapters nothing else
-    is saved."""
+    """A run of a plan whose steps take `clean_s` seconds in all, with failures under the job's conditions."""
     counts = count_parameters(job.model)
+    # Checkpoints of a run that trains adapters have the adapters alone.
     trained = counts.by_part.get(PART, counts.total)
     return run_goodput(job.slice, clean_s, checkpoint_bytes(trained, plan, job.stack), job.run)
 
 
 def batch_warning(parameters: float, tokens: float, batch: float) -> str:
-    """A sentence if the batch is larger than the critical one, else nothing."""
+    """A sentence if the batch (in tokens) is larger than the critical batch, else an empty text."""
     limit = critical_batch(parameters, tokens)
     if batch <= limit:
         return ""

@@ -90,7 +90,7 @@ def sensitivity(job: Job, space: Space, best: Plan, seconds: float, progress: Pr
     all_knobs = knobs(job.slice)
     for done, knob in enumerate(all_knobs):
         improved = on_chip(job, raised(job.slice.chip, knob, RAISE))
-        improved_s, plan = first(judge_one(improved, best).seconds), best
+        improved_s, plan = first(judge_one(improved, best).seconds), best  # the old plan on the better chip
         candidates = search(improved, space, 1, shared(progress, done, len(all_knobs)), slack=0.0).best
         if candidates and candidates[0].seconds < improved_s:
             improved_s, plan = candidates[0].seconds, candidates[0].plan

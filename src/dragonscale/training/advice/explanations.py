@@ -43,7 +43,7 @@ def suspects(job: Job, plan: Plan, measured: float) -> list[Suspect]:
     result: list[Suspect] = []
     for cause in _changes(job, plan):
         seconds = first(judge_one(cause.job, cause.plan).seconds)
-        if seconds > 1.01 * expected:
+        if seconds > 1.01 * expected:  # smaller effects are below what a measurement resolves
             result.append(Suspect(cause.cause, cause.look, seconds))
     return sorted(result, key=lambda suspect: abs(suspect.seconds - measured))
 
@@ -115,6 +115,7 @@ def _stack_changes(job: Job, plan: Plan) -> Iterator[_Change]:
 def by_default(name: str, stack: str) -> bool:
     """Whether a stack, or the nearest one that it starts from and that has a row, does better by default."""
     defaults = shipped_table("training.advice", "suspects.toml")[name]["defaults"]
+    # Up the chain of stacks that this one starts from.
     while stack and stack not in defaults:
         stack = load_stack(stack).base
     return bool(defaults.get(stack, ""))

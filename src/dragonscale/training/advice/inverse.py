@@ -140,7 +140,9 @@ def last_fitting(sizes: list[int], holds: Callable[[int], bool]) -> int | None:
             fitting = middle
         else:
             too_large = middle
-    return sizes[fitting] if fitting >= 0 else None
+    if fitting < 0:
+        return None
+    return sizes[fitting]
 
 
 def _roomy(job: Job, space: Space, progress: Progress | None = None) -> Fit | None:

@@ -169,12 +169,14 @@ class _Attention:
 
     def _copy_line(self, line: PassLine, done: str, moved: Number, launches: Number) -> PassLine:
         """Copies that go with an attention line."""
-        timer = self.setting.timer
+        seconds: Number = 0.0
+        if self.setting.timer is not None:
+            seconds = self.setting.timer.copy(moved)
         return replace(
             line,
             what=f"{line.what} {done}",
             hbm_bytes=moved,
-            expected_s=timer.copy(moved) if timer is not None else 0.0,
+            expected_s=seconds,
             launches=launches,
             flops=0.0,
             bound_s=0.0,

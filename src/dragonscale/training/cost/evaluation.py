@@ -21,7 +21,7 @@ from dragonscale.physics.hardware import Slice
 from dragonscale.physics.numbers import Number, alone
 from dragonscale.physics.sharding.placement import Wires, lay_wires
 from dragonscale.plan.finite import checked
-from dragonscale.plan.ledger import HeldLine, Ledger, at, present
+from dragonscale.plan.ledger import HeldLine, Ledger, plan_ledger, present
 from dragonscale.plan.rules import pairs, training_rules
 from dragonscale.training.cost.goodput import Conditions
 from dragonscale.training.cost.layer_passes import StepParts, bound_passes, layer_passes, mixed_passes, sums_by_section
@@ -295,10 +295,10 @@ def judge_setting(
     """The ledger of plans whose mesh is laid on wires; without a timer, their bounds alone."""
     mesh = wires.mesh
     microbatches = setting.batch / (mesh.size("data", "fsdp", "expert") * degrees["microbatch"])
-    costs = costs or section_costs(setting, degrees, wires)
+    costs = costs or section_costs(setting, degrees, wires)  # a single plan brings cached ones
     memory = costs.memory
 
-    # At datasheet rates.
+    # At datasheet rates: the bound of every kernel and move.
     bounds = sums_by_section(setting, costs.lines, "bound_s")
     passes = mixed_passes(
         setting, layers, degrees, lambda single: bound_passes(bounds, single.plan, single.tuning.passes)
@@ -306,7 +306,7 @@ def judge_setting(
     bound_parts = StepParts(bounds, memory, layers, microbatches, *passes)
     bound = step_time(setting, degrees, bound_parts, wires, bound=True)
 
-    # Expected.
+    # Expected: through efficiency profiles, with what the stack overlaps.
     parts, time = replace(bound_parts, forward={}, backward={}), None
     if setting.timer is not None:
         sums = sums_by_section(setting, costs.lines, "expected_s")
@@ -354,7 +354,7 @@ def judge_one(job: Job, plan: Plan) -> Verdict:
     degrees, wires = alone(arrays), lay_wires(arrays, job.slice, AXES).of_one()
     costs = cached_section_costs(setting, degrees, wires)
     verdict = judge_setting(setting, degrees, wires, layers.of_one(), costs)
-    ledger = at(verdict.ledger, 0)
+    ledger = plan_ledger(verdict.ledger, 0)
     if bool(numpy.ravel(verdict.possible)[0]):
         checked(ledger, f"the plan {plan}")
     tensors = [line for line in ledger.held if line.bytes]

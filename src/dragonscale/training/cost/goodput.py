@@ -1,5 +1,5 @@
-"""What failures leave of a run: the time between them, how often to save, the share of time that makes progress; and
-with them the days and dollars of a plan.
+"""Goodput: the time between failures, how often to save a checkpoint, and the share of time that makes progress; with
+them the days and dollars of a run.
 
 A job of N hosts, each failing r times a second, is interrupted every 1/(N·r) seconds. Each time it loses the restart
 and, on average, half of the interval between two checkpoints; and saving a checkpoint stops it for a moment. So of all
@@ -13,9 +13,9 @@ published: 3.8 failures for 1,000 days of an H100 host (LLaMA-3 405B: 419 unexpe
 days, arXiv:2407.21783), 6.5 for an A100 host (arXiv:2410.21680). Not in the formulas: slow chips, failures that come
 together.
 
->>> round(time_between_failures(2048, 3.8e-3 / DAY) / 3600, 1)
+>>> round(time_between_failures(2048, 3.8e-3 / 86400) / 3600, 1)
 3.1
->>> round(goodput(2048, 3.8e-3 / DAY, interval=600, restart=600, save=10), 2)
+>>> round(goodput(2048, 3.8e-3 / 86400, interval=600, restart=600, save=10), 2)
 0.9
 """
 
@@ -42,7 +42,7 @@ def time_between_failures(hosts: Number, rate: Number) -> Number:
 def checkpoint_interval(hosts: Number, rate: Number, save: Number) -> Number:
     """Seconds between checkpoints that lose least, if saving one stops the job for `save` seconds: √(2·save/(N·r)).
 
-    >>> round(checkpoint_interval(2048, 3.8e-3 / DAY, 10))
+    >>> round(checkpoint_interval(2048, 3.8e-3 / 86400, 10))
     471
     """
     return sqrt(2 * save / (hosts * rate))
@@ -52,7 +52,7 @@ def best_interval(hosts: Number, rate: Number, restart: Number, save: Number) ->
     """The interval at which `goodput` is largest: where its derivative is nothing, √(save² + 2·save·(1 − N·r·restart) /
     (N·r)) − save.
 
-    >>> round(best_interval(2048, 3.8e-3 / DAY, 600, 10))
+    >>> round(best_interval(2048, 3.8e-3 / 86400, 600, 10))
     448
     """
     left = maximum(1 - hosts * rate * restart, 0)
@@ -62,7 +62,7 @@ def best_interval(hosts: Number, rate: Number, restart: Number, save: Number) ->
 def goodput(hosts: Number, rate: Number, interval: Number, restart: Number, save: Number = 0) -> Number:
     """The share of time that makes progress: restarts, lost work and the stops for checkpoints taken off.
 
-    >>> goodput(10**6, 1 / DAY, interval=600, restart=600)
+    >>> goodput(10**6, 1 / 86400, interval=600, restart=600)
     Traceback (most recent call last):
         ...
     dragonscale.errors.Infeasible: No time is left: in each second 11.6 failures lose 1.04e+04 s; take fewer hosts, or
@@ -103,9 +103,9 @@ def published(name: str) -> float:
 
 @dataclass(frozen=True)
 class Conditions:
-    """What a run meets, as far as it was said: seconds between checkpoints, bytes/s that storage takes from all hosts,
-    whether a save waits for it, seconds between failures of the whole job, spare hosts (below one: a part of them),
-    whether chips are spot chips, seconds until a job that failed runs again."""
+    """The conditions of a run as far as the user gave them: seconds between checkpoints (`every`), bytes/s that storage
+    takes from all hosts, whether a save waits for it, seconds between failures of the whole job, spare hosts (below
+    one: a fraction of all), whether chips are spot chips, seconds until a job that failed runs again."""
 
     every: float | None = None
     storage: float | None = None
@@ -118,11 +118,12 @@ class Conditions:
 
 @dataclass(frozen=True)
 class Run:
-    """What failures leave of a run of `clean_s` seconds. Times are in seconds; `rate` are interruptions a second, of
-    which `preempted` by taking spot chips away; `write_s` the time a checkpoint takes to be safe and `save_s` how long
-    the job stands still for it; `share` the part of time that makes progress; `waiting` the part that passes without
-    chips (spares that are out, spot chips that nobody has; `waiting_p90` at most in nine of ten runs), `paid` what is
-    paid for over the chips of the plan."""
+    """A run of `clean_s` seconds with failures. Times are in seconds. `rate` are interruptions a second, of which
+    `preempted` are spot chips taken away; `write_s` is the time until a checkpoint is safe and `save_s` how long the
+    job stands still for it; `share` is the fraction of time that makes progress; `waiting` the fraction that passes
+    without chips (spares that are out, no spot chips to be had; `waiting_p90` at most in nine of ten runs); `out` are
+    hosts that are out on average, `paid` the chips that are paid for over those of the plan, `spread` the standard
+    deviation of failure rates between clusters."""
 
     clean_s: float
     rate: float
@@ -157,21 +158,24 @@ class Run:
 
     @property
     def more_s(self) -> float:
-        """What nine of ten runs lose at most beyond the mean. Failures are a Poisson process, each loses the restart
-        and a uniform part of an interval; and the rate itself differs between clusters as published ones do."""
+        """Seconds that nine of ten runs lose at most beyond the mean. Failures are a Poisson process; each loses the
+        restart and a uniform part of an interval; and the rate itself differs between clusters as published ones do."""
         lost = self.restart_s + self.interval_s / 2
-        chance = self.failures * (lost**2 + self.interval_s**2 / 12)
-        return P90 * math.sqrt(chance + (self.spread * self.failures * lost) ** 2)
+        # Variance of a compound Poisson process: failures times the mean square of the loss (uniform: width²/12).
+        variance = self.failures * (lost**2 + self.interval_s**2 / 12)
+        return P90 * math.sqrt(variance + (self.spread * self.failures * lost) ** 2)
 
     @property
     def goodput(self) -> float:
         """The share of all time that makes progress."""
         return self.clean_s / self.seconds
 
-    def dollars(self, piece: Slice) -> float | None:
-        """What it costs in the mean; None without a price."""
-        price = piece.chip.price
-        return None if price is None else self.busy_s / 3600 * piece.chips * self.paid * price
+    def dollars(self, slice_: Slice) -> float | None:
+        """Dollars that it costs in the mean; None without a price."""
+        price = slice_.chip.price
+        if price is None:
+            return None
+        return self.busy_s / 3600 * slice_.chips * self.paid * price
 
     @property
     def busy_p90_s(self) -> float:
@@ -183,43 +187,72 @@ class Run:
 
 
 def enough_hosts(out: float, spares: float) -> float:
-    """The part of the time in which no more than `spares` hosts are out, of `out` in the mean: hosts fail one by one
+    """The fraction of time in which no more than `spares` hosts are out, of `out` in the mean: hosts fail one by one
     and each is back after its own time, so that their number is a Poisson variable.
 
     >>> round(enough_hosts(0.5, 0), 3), round(enough_hosts(0.5, 2), 3)
     (0.607, 0.986)
     """
-    terms = (math.exp(many * math.log(out) - out - math.lgamma(many + 1)) for many in range(int(spares) + 1))
-    return min(sum(terms), 1.0) if out > 0 else 1.0
+    if out <= 0:
+        return 1.0
+    # exp(n·log(out) − out) / n!, summed up to the spares.
+    chances = (math.exp(n * math.log(out) - out - math.lgamma(n + 1)) for n in range(int(spares) + 1))
+    return min(sum(chances), 1.0)
 
 
-def run_goodput(piece: Slice, clean_s: float, checkpoint_bytes: float, given: Conditions) -> Run:
-    """A run on a slice with failures, at the interval between checkpoints that was given or the best there is."""
-    failing = 1 / given.mtbf if given.mtbf else failure_rate(piece)
-    preempted = published("preemptions_per_s") if given.spot else 0.0
+def run_goodput(slice_: Slice, clean_s: float, checkpoint_bytes: float, conditions: Conditions) -> Run:
+    """A run on a slice with failures, at the given interval between checkpoints or the best there is."""
+    if conditions.mtbf:
+        failing, source, spread = 1 / conditions.mtbf, "by --mtbf", 0.0
+    else:
+        failing, source, spread = failure_rate(slice_), failure_rates(slice_.chip).source, spread_between_clusters()
+    preempted = published("preemptions_per_s") if conditions.spot else 0.0
     rate = failing + preempted
-    storage = given.storage or published("storage_per_host") * piece.hosts
+
+    # Checkpoints and restarts.
+    storage = conditions.storage or published("storage_per_host") * slice_.hosts
     write = checkpoint_bytes / storage
-    save = write if given.waits else min(write, published("blocking"))
-    # what is not yet written when a job fails is lost with the work since
-    restart = (given.restart or published("restart")) + write + (0.0 if given.waits else write)
+    save = write
+    restart = (conditions.restart or published("restart")) + write
+    if not conditions.waits:
+        save = min(write, published("blocking"))
+        restart += write  # what is not yet written when a job fails is lost with the work since
     best = best_interval(1, rate, restart, save) if rate else clean_s
-    interval = min(given.every or max(best, write - save), clean_s)
+    interval = min(conditions.every or max(best, write - save), clean_s)
     share = float(goodput(1, rate, interval, restart, save))
-    out, spares = failing * published("swapped") * published("repair"), given.spares
-    if spares is not None and 0 < spares < 1:
-        spares = float(math.ceil(spares * piece.hosts))
-    here = enough_hosts(out, spares) if spares is not None else 1.0
-    # a run starts when chips are there, and one that is shorter than the mean time to a preemption most often ends
-    # before it; of one in ten the same is true of a tenth of that time
-    gone = preempted * float(time_with_failures(clean_s, share))
-    charged = min(max(gone - 1, 0.0), 1.0), float(gone > -math.log(0.9))
-    there = published("spot_available")
-    waiting, waiting_p90 = (1 - here / (1 + part * (1 / there - 1)) for part in charged)
-    paid = 1 + (spares or 0.0) / piece.hosts
-    # who owns spares, owns the chips too: waiting for a host is paid for, waiting for spot chips is not
-    paid /= here
-    source = "by --mtbf" if given.mtbf else failure_rates(piece.chip).source
-    spread = 0.0 if given.mtbf else spread_between_clusters()
-    numbers = interval, save, write, restart, share, waiting, waiting_p90, spares, out, paid, spread
-    return Run(clean_s, rate, preempted, source, checkpoint_bytes, storage, *numbers)
+
+    # Waiting for chips.
+    out, spares = failing * published("swapped") * published("repair"), conditions.spares
+    enough_spares = 1.0
+    if spares is not None:
+        if 0 < spares < 1:
+            spares = float(math.ceil(spares * slice_.hosts))
+        enough_spares = enough_hosts(out, spares)
+    # A run starts when chips are there, and one that is shorter than the mean time to a preemption most often ends
+    # before it; one run in ten is preempted in a tenth of that time.
+    preemptions = preempted * float(time_with_failures(clean_s, share))
+    unavailable = 1 / published("spot_available") - 1  # seconds without spot chips for each second with them
+    waiting_spot = min(max(preemptions - 1, 0.0), 1.0) * unavailable
+    waiting_spot_p90 = float(preemptions > -math.log(0.9)) * unavailable
+
+    # Who owns spares owns the chips, too: waiting for a host is paid for, waiting for spot chips is not.
+    paid = (1 + (spares or 0.0) / slice_.hosts) / enough_spares
+    return Run(
+        clean_s=clean_s,
+        rate=rate,
+        preempted=preempted,
+        source=source,
+        checkpoint_bytes=checkpoint_bytes,
+        storage=storage,
+        interval_s=interval,
+        save_s=save,
+        write_s=write,
+        restart_s=restart,
+        share=share,
+        waiting=1 - enough_spares / (1 + waiting_spot),
+        waiting_p90=1 - enough_spares / (1 + waiting_spot_p90),
+        spares=spares,
+        out=out,
+        paid=paid,
+        spread=spread,
+    )

@@ -67,6 +67,7 @@ def _matmul_of(kernel: Kernel, placed: PlacedSection) -> _Matmul:
     m, n, k = (product(local[name] for name in names) for names in (rows, columns, summed))
     batch = product(local[name] for name in batch_dims)
     groups = product(local[name] for name in expert_dims) if expert_dims else None
+    # A line is named after what its first op computes.
     computed = kernel.arrays[-1]
     if kernel.phase == "forward" and kernel.op.output is not None:
         computed = kernel.op.output
@@ -77,6 +78,7 @@ def _matmul_of(kernel: Kernel, placed: PlacedSection) -> _Matmul:
 def kernel_lines(placed: PlacedSection) -> Iterator[PassLine]:
     """Every kernel of a pass through a section, forward and backward, once."""
     reading = placed.reading
+    # By phase, part and inputs: what reads the same tensors in the same pass runs as one.
     matmuls: dict[tuple[object, ...], _Matmul] = {}
     for kernel in reading.kernels:
         if kernel.function == "matmul":
@@ -109,8 +111,11 @@ def _matmul_seconds(matmul: _Matmul, placed: PlacedSection) -> Number:
     if not wgrad:
         cast = timer.cast(matmul.m * matmul.k * matmul.batch, narrow)
     if matmul.groups is None:
+        # The head's logits have gradients that are next to nothing, which draws less power.
         seconds = timer.matmul(matmul.m, matmul.n, matmul.k, matmul.batch, narrow) + cast
-        return seconds * placed.setting.stack.kernels.head if kernel.part == "head" else seconds
+        if kernel.part == "head":
+            seconds = seconds * placed.setting.stack.kernels.head
+        return seconds
     # Tokens are the grouped dim: the rows of most matmuls, and what a weight's gradient sums over.
     rows, outer, inner = matmul.m, matmul.n, matmul.k
     if wgrad:
@@ -128,8 +133,9 @@ def _matmul_line(matmul: _Matmul, placed: PlacedSection) -> PassLine:
         bound_s = flops / setting.peak(kernel.part)
     kind, experts = "matmul", 0.0
     if matmul.groups is not None:
-        scaled = kernel.part in NARROW_PARTS and setting.plan.dtype in BLOCK_FORMATS
-        kind, experts = "grouped matmul", matmul.groups * (BLOCK_SCALES if scaled else 1.0)
+        kind, experts = "grouped matmul", matmul.groups * 1.0
+        if kernel.part in NARROW_PARTS and setting.plan.dtype in BLOCK_FORMATS:
+            experts = matmul.groups * BLOCK_SCALES
     # Gathered keys and values may travel under the projections of attention.
     covers = kernel.part == "attention" and not (rules.ring or rules.trades or setting.stack.kernels.hops)
     return PassLine(
@@ -170,8 +176,10 @@ def _elementwise_line(kernel: Kernel, placed: PlacedSection) -> PassLine:
     seconds: Number = 0.0
     if counted is not None:
         element_bytes, launches = counted
+        # Bytes are counted for an element of SwiGLU's output, and of what other kernels read.
         moved = elements(arrays[-1] if kernel.function == "act" else arrays[0]) * element_bytes
-        seconds = timer.stream(moved, launches) if timer is not None else 0.0
+        if timer is not None:
+            seconds = timer.stream(moved, launches)
     elif timer is not None:
         seconds = timer.route(moved) if routing else timer.memory(moved)
     name = op.output.name if op.output is not None else kernel.function
@@ -194,7 +202,9 @@ def _loss_lines(placed: PlacedSection) -> Iterator[PassLine]:
     logits = reading.section.ops[-1].output
     assert logits is not None
     count = local_elements(reading.rules.activation(logits), placed.sizes, placed.mesh)
-    both_passes = setting.timer.loss(count) if setting.timer is not None else 0.0
+    both_passes: Number = 0.0
+    if setting.timer is not None:
+        both_passes = setting.timer.loss(count)
     moved = count * setting.stack.kernels.loss_bytes / 2
     work = {"flops": LOSS_FLOPS * count, "hbm_bytes": moved, "expected_s": both_passes / 2, "launches": 4.0}
     for phase in ("forward", "dgrad"):

@@ -74,7 +74,9 @@ def layer_passes(
     assert timer is not None
     forward: dict[str, LayerPass] = {}
     backward: dict[str, LayerPass] = {}
-    two_way = pipe > 1 if plan.schedule in BOTH_WAYS else False
+    two_way: Number = False
+    if plan.schedule in BOTH_WAYS:
+        two_way = pipe > 1
     state_moves = moves_of_state(plan, stack, pipe, microbatches)
     caching = stack.memory.allocator == "caching"
     for name, section_sums in sums.items():

@@ -68,7 +68,9 @@ def _sized(move: Move, placed: PlacedSection) -> _SizedMove:
     if exchange and not ulysses and setting.stack.experts.dedup:
         picks = reading.section.dims.get("x", 1)  # experts that a token chooses
         volume = volume * sent_once(picks, placed.wires.group(step.axes))
-    sent = wire_bytes(step.kind, volume, mesh.size(*step.axes)) if setting.detail else 0.0
+    sent: Number = 0.0
+    if setting.detail:
+        sent = wire_bytes(step.kind, volume, mesh.size(*step.axes))
     return _SizedMove(move, volume, sent)
 
 
@@ -112,7 +114,7 @@ def _line(move: Move, reading: Reading, **quantities: Number) -> PassLine:
     """The line of a move, an empty one without quantities."""
     step, carries = move.step, "activation" if move.what == "expert" else move.what
     columns = (reading.section.name, move.phase, step.before.name, step.kind, step.axes)
-    return PassLine(*columns, part=move.part, carries=carries, ops=((move.place, 0.0),), **quantities)
+    return PassLine(*columns, part=move.part, carries=carries, ops=((move.index, 0.0),), **quantities)
 
 
 def _bundle_lines(bundle: list[_SizedMove], placed: PlacedSection) -> Iterator[PassLine]:

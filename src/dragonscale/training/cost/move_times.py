@@ -28,6 +28,7 @@ def group_nodes(group: Group) -> Number:
     """Nodes over which a group spreads, or its chips if it stays inside one node."""
     if not isinstance(group, Switches) or not group.levels[0].degree:
         return group.size
+    # Chips of the group times the distance between two of them, over the chips of a node.
     nodes = group.size * group.stride / group.levels[0].degree
     return where(nodes > 1, nodes, group.size)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from dragonscale.models.recompute_modules import is_modules
 from dragonscale.physics.numbers import Number, maximum, minimum, where
 from dragonscale.plan.reader import Reading
-from dragonscale.plan.recompute import again_places
+from dragonscale.plan.recompute import recomputed
 from dragonscale.training.plan.setting import PassLine
 from dragonscale.training.plan.stack import Stack, remat_of
 
@@ -35,7 +35,7 @@ def bucket(line: PassLine) -> str:
         return "kernels"
     if line.carries == "weight":
         return "update" if line.phase == "update" else "weight"
-    if line.carries == "gradient":
+    if line.carries == "gradient":  # ZeRO scatters gradients, replicas sum them
         return "scatter" if line.kind == "reduce_scatter" else "reduce"
     # Experts spread over `tensor` or `context` exchange tokens over several axes: that is the expert all-to-all.
     for axis in ("expert", "context"):
@@ -71,9 +71,9 @@ def is_kept(line: PassLine, remat: str) -> bool:
 
 def _needed_share(line: PassLine, reading: Reading, remat: str) -> Number:
     """The share of a line that gradients need again, by FLOPs."""
-    rerun_ops, rerun_moves = again_places(reading, remat)
+    rerun_ops, rerun_moves = recomputed(reading, remat)
     if line.moves and line.what != "P":
-        return 1.0 if line.ops[0][0] in rerun_moves else 0.0
+        return float(line.ops[0][0] in rerun_moves)
     if line.kind == "attention" and reading.rules.ring and not is_modules(remat):
         return 1.0  # a ring runs again for the softmax sums that its gradient needs
     rerun = [flops for op, flops in line.ops if op in rerun_ops]
@@ -132,7 +132,7 @@ def sum_lines(
             if is_kept(line, remat) and quantity == "expected_s":
                 continue
             share = rerun_share(line, reading, remat, stack)
-            if isinstance(share, float) and not share:
+            if isinstance(share, float) and not share:  # an array or a formula may be zero for some plans alone
                 continue
             sums.rerun[name, remat] = sums.rerun.get((name, remat), 0.0) + share * seconds
             if not line.moves:
@@ -218,7 +218,10 @@ class LayerRun:
 
     def moved(self, name: str, phase: str) -> Number:
         """Seconds of a bucket of moves in the forward or the backward pass."""
-        return self.sums.total(name, phase) + (self.rerun(name) if phase == "backward" else 0.0)
+        seconds = self.sums.total(name, phase)
+        if phase == "backward":
+            seconds = seconds + self.rerun(name)
+        return seconds
 
     def kernels(self, phase: str) -> Number:
         """Seconds of kernels in the forward or the backward pass."""
@@ -241,6 +244,7 @@ class LayerRun:
         """Seconds of keys and values travelling over `context` that are hidden: at most as long as the kernels that
         they travel under (their own pass's, and recomputed ones apart), less what the transfer takes from these."""
         sums = self.sums
+        # A ring sends the next keys while attention runs on those that are there; a gather overlaps as the stack does.
         share = 1.0 if self.ring else self.stack.overlap.context
         phases = ("forward",) if phase == "forward" else ("dgrad", "wgrad")
         hidden = minimum(share * sums.total("context", phase), sum(sums.cover.get(name, 0.0) for name in phases))
@@ -279,7 +283,7 @@ class LayerRun:
     def host(self, way: str, *phases: str) -> Number:
         """The host's seconds to issue the kernels of some phases, and the moves of a pass."""
         sums, stack = self.sums, self.stack
-        moves = sum((name, way) in sums.seconds for name in WAITED)
+        moves = sum((name, way) in sums.seconds for name in WAITED)  # one collective to issue for each bucket
         kernels = sum(sums.issued.get(phase, 0.0) for phase in phases) + moves
         experts = sum(sums.experts.get(phase, 0.0) for phase in phases)
         return stack.host.kernel_s * (kernels + stack.experts.launches * experts)

@@ -66,6 +66,7 @@ def step_lines(step: StepSummary) -> list[LedgerLine]:
         lower, setting, seconds = lower_bound(lines), step.setting, step.time.seconds
         straggle = straggling(setting.stack, setting.slice, setting.plan, step.degrees)
         lines.append(_wait("stragglers", "the slowest of many machines", seconds * (straggle - 1), 0.0))
+        # An expectation below its bound is raised to it, so that no answer is better than physics.
         missing = maximum(lower - seconds * straggle, 0.0)
         lines.append(_wait("bound at datasheet rates", "no wires are faster than this", missing, 0.0))
     return lines
@@ -103,6 +104,7 @@ def _section_lines(step: StepSummary, name: str) -> Iterator[LedgerLine]:
             continue
         layer_pass = forward if line.phase == "forward" else backward
         if line.phase == "gradient" and plan.zero == 2 and state.sums_everywhere:
+            # Layers of one stack scatter their gradients in one message a microbatch.
             yield _as_often(_for_all_layers(line, layers), parts.microbatches, layer_pass)
             continue
         if line.carries == "weight":
@@ -130,7 +132,7 @@ def _exposed_share(line: PassLine, layer_pass: LayerPass | None) -> Number:
         name = "weight"
     if layer_pass is None or name not in layer_pass.moves:
         return 0.0
-    seconds, exposed = layer_pass.moves[name]
+    seconds, exposed = layer_pass.moves[name]  # of the whole bucket
     return where(seconds > 0, exposed / maximum(seconds, TINY_S), 0.0)
 
 
@@ -142,6 +144,7 @@ def _ledger_line(line: PassLine, **changes: Any) -> LedgerLine:
 def _as_often(line: PassLine, times: Number, layer_pass: LayerPass | None) -> LedgerLine:
     """A line as often as a step runs it."""
     phase = "backward" if line.phase in ("dgrad", "wgrad") else line.phase
+    # dgrad and wgrad are told apart only where a pipeline schedule puts the latter off.
     exposed = line.expected_s * _exposed_share(line, layer_pass)
     return _ledger_line(line, phase=phase, times=line.times * times, term=term_of(line), exposed_s=exposed)
 
@@ -245,8 +248,12 @@ def _lines_outside_sections(step: StepSummary) -> Iterator[LedgerLine]:
         exposed_s=sends_exposed_s / maximum(sends, 1),
     )
 
+    # The optimizer reads and writes the state of this chip's share of the parameters.
     moved = updated_bytes(setting, parts)
-    seconds = state_seconds(setting, parts) if time is not None else 0.0
+    seconds, travel = 0.0, 0.0
+    if time is not None:
+        seconds = state_seconds(setting, parts)
+        travel = host_link_bytes(setting, parts) / setting.slice.chip.host_link
     yield LedgerLine(
         "step",
         "update",
@@ -259,9 +266,6 @@ def _lines_outside_sections(step: StepSummary) -> Iterator[LedgerLine]:
         expected_s=seconds,
         exposed_s=seconds,
     )
-    travel = 0.0
-    if time is not None:
-        travel = host_link_bytes(setting, parts) / setting.slice.chip.host_link
     columns = ("step", "update", "weights and gradients", "host transfer")
     yield LedgerLine(*columns, term="host offload", expected_s=travel, exposed_s=travel)
     yield from muon_lines(setting, parts.layers.fullest, step.wires)

@@ -192,7 +192,11 @@ def _rank_memory(
 ) -> RankMemory:
     """The memory of a rank with so many layers of each kind and so many of each end."""
     stack_memory, counts = setting.stack.memory, layer_counts | end_counts
-    layers = [sections[kind] for kind in layer_counts]
+
+    def largest(part: str) -> Number:
+        """The most that one layer takes, of all kinds."""
+        return maximum(*[getattr(sections[kind], part) for kind in layer_counts], 0.0)
+
     # DualPipe's ranks hold the weights of two stages; the ends of both are counted already.
     stages = 2.0 if setting.plan.schedule == "dualpipe" else 1.0
     copies = dict.fromkeys(layer_counts, stages) | dict.fromkeys(end_counts, 1.0)
@@ -204,22 +208,26 @@ def _rank_memory(
     for name, count in counts.items():
         state["optimizer", name] = count * sections[name].optimizer
     if stack_memory.placeholders:
-        state["placeholders", ""] = maximum(*[layer.placeholders for layer in layers], 0.0)
-    updated_parameters = sum(count * sections[name].updated_parameters for name, count in counts.items())
+        state["placeholders", ""] = largest("placeholders")
     loaded = sum(count * _whole_weights(sections[name]) for name, count in counts.items())
     # The layer with the largest workspace sets the peak; what it saved is counted with the activations already.
-    workspace = maximum(*[layer.workspace - layer.activations for layer in layers], 0.0)
+    workspace = maximum(*[sections[kind].workspace - sections[kind].activations for kind in layer_counts], 0.0)
     transient = {
         "logits": end_counts["head"] * (sections["head"].logits + sections["head"].workspace),
         "workspace": workspace + _unfreed_input_gradients(setting, sections, layer_counts),
-        "layers": stack_memory.prefetch * maximum(*[layer.gathered for layer in layers], 0.0),
-        "ends": sum(count * sections[name].gathered for name, count in end_counts.items()),
-        "reducing": maximum(*[layer.reducing for layer in layers], 0.0),
-        "update": stack_memory.update_bytes * updated_parameters,
+        "layers": stack_memory.prefetch * largest("gathered"),
+        "ends": _total(sections, end_counts, "gathered"),
+        "reducing": largest("reducing"),
+        "update": stack_memory.update_bytes * _total(sections, counts, "updated_parameters"),
         "whole": stack_memory.loads_whole * loaded,
     }
     saved = {name: in_flight * count * sections[name].activations for name, count in layer_counts.items()}
     return RankMemory(stack_memory, state, gradients, saved, transient, early_gradients)
+
+
+def _total(sections: dict[str, SectionMemory], counts: dict[str, Any], part: str) -> Number:
+    """A part summed over sections, each of which is there so many times."""
+    return sum(count * getattr(sections[name], part) for name, count in counts.items())
 
 
 def _whole_weights(section: SectionMemory) -> Number:
@@ -275,11 +283,11 @@ def host_memory_lines(
     lines: list[HeldLine] = []
     counts = {**layers.fullest, "embed": 1, **{section.name: 1 for section in setting.ends}}
     if plan.offload == "parameters":
-        weights = sum(count * sections[name].hosted_weights for name, count in counts.items())
+        weights = _total(sections, counts, "hosted_weights")
         lines.append(HeldLine("weights", "weights that layers fetch", weights))
     if plan.offload in HOSTED_STATE:
-        parameters = sum(count * sections[name].updated_parameters for name, count in counts.items())
-        matrices = sum(count * sections[name].muon_matrices for name, count in counts.items())
+        parameters = _total(sections, counts, "updated_parameters")
+        matrices = _total(sections, counts, "muon_matrices")
         sharded = sections["embed"].sharded  # the same for every section
         state = _hosted_state_bytes(setting, parameters, matrices, sharded)
         lines.append(HeldLine("optimizer", "master copy and state", state))

@@ -210,6 +210,7 @@ def section_memory(setting: Setting, section: Section, microbatch: Number, mesh:
         quantized=weights.quantized,
         muon_matrices=weights.muon_matrices,
         sends_gradients=sends_gradients,
+        # With offloaded parameters the host has the chip's shards, in bf16.
         hosted_weights=(1 - at_rest_on_chip) * (BF16 * state + frozen_shards),
     )
 

@@ -91,7 +91,13 @@ def xla_section(setting: Setting, section: Section, microbatch: Number, mesh: Me
                     whole = product(section.dims[name] for name in weight.names)
                     tied = tied + whole / mesh.size(*local.rules.used(weight).axes)
     hidden = [op.output for op in section.ops if op.function == "act" and op.output is not None]
-    logits = section.ops[-1].output
+    saved, layer_input, logits = 0.0, 0.0, 0.0
+    if local.is_block:
+        saved = bf16_bytes(_saved(section, setting.plan.remat))
+        layer_input = elements(_input_of(section)) * BF16
+    output = section.ops[-1].output
+    if is_head and output is not None:
+        logits = elements(output) * BF16
     deferred = sum((copies * elements(array) for copies, array in _deferred(local, setting.plan.remat)), 0.0)
     return XlaSection(
         used_weights=weights.used,
@@ -100,12 +106,12 @@ def xla_section(setting: Setting, section: Section, microbatch: Number, mesh: Me
         all_weights=weights.used + weights.frozen,
         tied_weights=tied,
         frozen=frozen_bytes(setting, weights, sharded=setting.plan.zero == 3),
-        saved=bf16_bytes(_saved(section, setting.plan.remat)) if local.is_block else 0.0,
-        layer_input=elements(_input_of(section)) * BF16 if local.is_block else 0.0,
+        saved=saved,
+        layer_input=layer_input,
         ffn_hidden=bf16_bytes(hidden),
         attention_scores=_score_block(local),
         expert_rows=elements(routed) * BF16 if routed is not None else 0.0,
-        logits=elements(logits) * BF16 if is_head and logits is not None else 0.0,
+        logits=logits,
         deferred=deferred * BF16,
     )
 
@@ -147,8 +153,9 @@ def _deferred(local: LocalSection, remat: str) -> Iterator[tuple[Number, Array]]
                 summed = {axis for name in op.einsum.contracted for axis in split.get(name, ())}
         # The gradient of a sum that was scattered over `tensor` is gathered before it is used.
         yield local.mesh.size(*summed.intersection(rules.spread)), op.output
-    recomputed_whole = layer_policies(remat)[0] == "block"
-    saved = set() if recomputed_whole else {array.name for array in _saved(section, remat)}
+    saved = {array.name for array in _saved(section, remat)}
+    if layer_policies(remat)[0] == "block":  # all is computed again from the input, which counts as saved elsewhere
+        saved = set()
     read = {array.name for op in section.ops if op.weights or op.function == "act" for array in op.inputs}
     for maker, array in needed_tensors(section):
         cheap = maker is None or maker.function in ("act", "norm")
@@ -237,6 +244,7 @@ def xla_memory_lines(
     state, from_host = state_bytes(plan, stack, weights.state, weights.muon_matrices), 0.0 * weights.state
     if host_has_state:
         state, from_host = 0.0 * weights.state, weights.state
+    # Gradients are accumulated in fp32, in shards from ZeRO-2 on.
     accumulated = weights.state if plan.zero >= 2 else weights.used
     # One program runs on all ranks of a pipeline: each has the embedding's output for every microbatch.
     stage_inputs = where(degrees["pipe"] > 1, 2.0 * microbatches, 0.0) * tokens * width * BF16 / degrees["tensor"]

@@ -65,6 +65,7 @@ class ProductionRuns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         >>> [round(production_runs()[0].share(chips), 2) for chips in (32, 64, 512, 1536, 16384)]
         [0.0, 0.0, 0.65, 1.0, 1.0]
         """
+        # In doublings of the chips on the way from one to the other.
         doublings = math.log2(max(chips, 1) / self.benchmarks) / math.log2(self.chips / self.benchmarks)
         return min(max(doublings, 0.0), 1.0)
 
@@ -90,6 +91,7 @@ def auto_choice(slice_: Slice, model: Transformer, tuned: bool = False) -> AutoC
     ('axolotl', 'hf')
     """
     experts = any("e" in section.dims for section in model.program().sections)
+    # The first row that suits the chip, the kind of model and the task.
     suitable = (row for row in auto_choices() if row.suits(slice_.chip) and row.experts in (None, experts))
     usual = next(row for row in suitable if tuned or not row.tuned)
     return _that_build(usual, model, family(slice_.chip))

@@ -76,6 +76,7 @@ class TrainerBuilds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         """Why it does not build a model; empty if it does. `fields` are those of the model's config, `model` is the
         name or path that it was loaded by."""
         kind = str(fields.get("model_type", ""))
+        # From what a trainer surely builds to what it builds under conditions; then why not.
         if _preset_name(model) in self.presets:
             return ""
         if kind in self.types:
@@ -101,6 +102,7 @@ class TrainerBuilds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         unsupported = [name for name in self.without if fields.get(name)]
         if unsupported:
             return f"{self.named} builds {kind} models only without {' and '.join(unsupported)}"
+        # Some trainers derive head_dim, others read it.
         heads, width = fields.get("num_attention_heads"), fields.get("hidden_size")
         head = fields.get("head_dim")
         if kind in self.square and head and heads and head * heads != width:
@@ -147,7 +149,9 @@ def release_of(stack: str) -> str:
     ('Megatron-Bridge 0.6.2', '')
     """
     trainer = trainer_of(stack)
-    return trainer.named if trainer is not None else ""
+    if trainer is None:
+        return ""
+    return trainer.named
 
 
 def software_of(stack: str) -> str:

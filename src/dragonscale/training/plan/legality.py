@@ -119,6 +119,7 @@ def family(chip: Chip) -> str:
     """
     if chip.kind == "tpu":
         return "tpu"
+    # What-if chips have the family of the chip that they are like.
     if "AMD" in chip.title or chip.kin.startswith("mi3"):
         return "amd"
     if chip.kind == "gpu" and not chip.title.startswith(OTHERS):

@@ -22,7 +22,7 @@ SCALES = 2 * 4.0 / 256
 """Bytes per parameter of the fp32 scales of its two 8-bit moments, one for every 256."""
 OPTIMIZER_BYTES = {"adam": 8.0, "adam-bf16": 4.0, "adam8": 2.0 + SCALES, "adafactor": 0.1, "muon": 8.0, "sgd": 0.0}
 """Bytes of state per parameter, beside the master copy; Muon's matrices have `MOMENTUM_BYTES`."""
-MOMENTUM_BYTES = 4.0
+MOMENTUM_BYTES = 4.0  # one fp32 momentum for a parameter of a matrix
 
 QUANTIZING = 47 / 63 / (18 / 30)
 """Seconds of an 8-bit update over those that its bytes take at a 32-bit one's rate: moments are looked up in a table

@@ -76,6 +76,7 @@ def order(schedule: str, rank: int, pipe: int, virtual: int, microbatches: int) 
         backwards.append(StageTask("B", virtual - 1 - chunk, microbatch))
     if schedule == "gpipe":
         return forwards + backwards[::-1]
+    # Forwards before the first backward: the last rank has none, each rank before it one more.
     warm_up = pipe - 1 - rank
     if virtual > 1:
         warm_up = 2 * warm_up + (virtual - 1) * pipe
@@ -84,7 +85,9 @@ def order(schedule: str, rank: int, pipe: int, virtual: int, microbatches: int) 
     for forward, backward in zip(forwards[warm_up:], backwards, strict=False):
         tasks += [forward, backward]
     tasks += backwards[len(forwards) - warm_up :]
-    return _with_late_gradients(tasks, rank) if schedule == "zb-h1" else tasks
+    if schedule == "zb-h1":
+        return _with_late_gradients(tasks, rank)
+    return tasks
 
 
 def _with_late_gradients(tasks: list[StageTask], late: int) -> list[StageTask]:
@@ -150,5 +153,5 @@ def _needs(task: StageTask, rank: int, pipe: int, virtual: int) -> set[tuple[str
 def max_in_flight(ticks: Timeline, rank: int) -> int:
     """The most microbatches (per chunk) that a rank has run forward and not yet backward, gradients of weights too."""
     kinds = [task.kind for tick in ticks if (task := tick[rank]) is not None]
-    last = "W" if "W" in kinds else "B"
+    last = "W" if "W" in kinds else "B"  # the task that frees a microbatch's activations
     return max(itertools.accumulate((kind == "F") - (kind == last) for kind in kinds))

@@ -28,7 +28,7 @@ from typing import Any
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.files import write_file
-from dragonscale.plan.plan_file import check_plan_path, is_plan_path, plan_text, settings_table, table_in, words_in
+from dragonscale.plan.plan_file import check_plan_path, is_plan_path, plan_text, settings_table, table_in, texts_in
 from dragonscale.references import kept
 from dragonscale.tables import read_table
 from dragonscale.training.plan.plan import Plan, plan_of_words, read_field, read_setting, settings_in_words
@@ -80,13 +80,15 @@ def load_training_file(path: str | Path) -> TrainingFile:
     """A plan file, every entry of it checked."""
     path, shown = str(path).strip(), shorten(str(path).strip())
     table = read_table(Path(path), "Plan file")
+    # A serving plan has entries that a training plan never has.
     if "run" not in table and not SERVES.isdisjoint(table):
         raise InputError(
             f"{shown} is a serving plan, which `dscale serve --plan` and `dscale simulate` read; a training plan is "
             "what `dscale train … --save FILE` writes."
         )
     settings, run = settings_table(table, ENTRIES, shown, closed=True), table_in(table, "run", shown, RUN)
-    texts = words_in(table, WORDS, path, numbers=("tokens", "documents"))
+    texts = texts_in(table, WORDS, path, numeric=("tokens", "documents"))
+    # Settings may have their short names, as on the command line.
     named = dict(read_setting(f"{name}={value}", path) for name, value in settings.items())
     plan = replace(Plan(), **{name: read_field(name, value) for name, value in named.items()})
     return TrainingFile(
@@ -130,7 +132,7 @@ def save_training_file(saved: TrainingFile, path: str | Path) -> None:
 def training_file_text(saved: TrainingFile) -> str:
     """A plan and everything that it was made for as TOML."""
     entries = {name: getattr(saved, name) for name in WORDS} | {"lora_rank": saved.lora_rank}
-    entries["skew"] = saved.skew if saved.skew != 1 else 0
+    entries["skew"] = 0 if saved.skew == 1 else saved.skew  # an even load is the default and is left out
     run = {"batch": saved.batch, "seq": saved.seq, "capacity": saved.capacity, **saved.run}
     return plan_text(
         entries, {"plan": saved.plan.all_settings, "run": {name: value for name, value in run.items() if value}}

@@ -1,12 +1,12 @@
 """Which of several plans of about the same speed an engineer would rather run.
 
-A plan that leaves too little of a chip's memory free (`room`) is not recommended, however fast it is, while another
-leaves enough. A search is sure of a step's time to some percent, so of those that leave it, plans within `SLACK` of
-the fastest are as fast as it, and the recommended one is the first in this order:
+A plan that leaves too little headroom in a chip's memory (`search.headroom`) is not recommended, however fast it is, if
+another leaves enough. A step's time is predicted to within some percent, so plans with headroom within `SLACK` of the
+fastest count as equally fast, and the recommended one is the first in this order:
 
 1. a kind of plan that somebody has published, without `context` at sequences of `SHORT` tokens or less;
-2. the fewest points of `points`: for everything that has to be set up, watched and debugged;
-3. memory in plenty: a chip at most `ROOMY` full;
+2. the fewest `points`: for everything that has to be set up, watched and debugged;
+3. plenty of memory: a chip at most `ROOMY` full;
 4. the shorter step, to `SAME`;
 5. fewer microbatches a step.
 

@@ -13,7 +13,15 @@ from typing import Any, Literal
 import msgspec
 
 from dragonscale.errors import unknown
-from dragonscale.plan.settings import MeasuredOn, is_file, on_kind, record_of_file, shipped_records, spelt, with_listed
+from dragonscale.plan.settings import (
+    MeasuredOn,
+    canonical_name,
+    is_file,
+    on_kind,
+    record_of_file,
+    shipped_records,
+    with_listed,
+)
 from dragonscale.tables import file_version
 
 
@@ -296,6 +304,7 @@ class Alive(msgspec.Struct, frozen=True):
     rows: float
 
 
+# Fitted on compiled training steps (docs/verify.md has their number and the errors on others).
 ALIVE = {
     "gpu": Alive(logits=3.3, head=1.9, weights=2.1, hidden=1.4, scores=3.2, residual=5.3, rows=7.7),
     "tpu": Alive(logits=3.4, head=0.25, weights=1.2, hidden=2.9, scores=2.05, residual=2.8, rows=3.1),
@@ -361,6 +370,7 @@ def with_adapters_on(stack: Stack, quantized: bool) -> Stack:
         stack = with_listed(stack, "quantized", "stack", "eager.residual=4.0")
     if stack.memory.allocator == "xla":  # adapters are kept as its weights are
         return stack
+    # Master copy and weight together are as wide as the adapter: an fp32 adapter is its own master copy.
     width = stack.state.adapter_bytes
     return change(stack, "state", master_bytes=width - 2.0, gradient_bytes=width)
 
@@ -392,7 +402,7 @@ def spelt_stack(name: str) -> str:
     >>> spelt_stack("Accelerate"), spelt_stack("auto")
     ('hf-fsdp', 'auto')
     """
-    return name.strip() if is_file(name.strip()) else spelt(name, "stacks", stacks())
+    return name.strip() if is_file(name.strip()) else canonical_name(name, "stacks", stacks())
 
 
 def load_stack(name: str) -> Stack:

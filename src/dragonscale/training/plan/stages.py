@@ -147,8 +147,10 @@ def layout_problem(layers: int, pipe: int, virtual: int, layout: str) -> str:
 
 
 def bubble(schedule: str, pipe: Number, virtual: Number, forward: Number, backward: Number, weight: Number) -> Number:
-    """Seconds of a step that a rank waits, given its seconds for the forward and the backward pass of one microbatch
-    and the `weight` part of the backward pass, which zero-bubble schedules put off to fill the bubble."""
+    """Seconds that a rank waits in one step.
+
+    `forward` and `backward` are its seconds for one microbatch; `weight` is the part of the backward pass that computes
+    gradients of weights, which zero-bubble schedules put off to fill the bubble."""
     both = forward + backward
     if schedule == "interleaved":
         return (pipe - 1) * both / virtual
@@ -164,8 +166,9 @@ def bubble(schedule: str, pipe: Number, virtual: Number, forward: Number, backwa
 
 
 def held_microbatches(schedule: str, pipe: Number, virtual: Number, microbatches: Number) -> Number:
-    """Microbatches in flight on the first rank: those whose activations it holds at once, in units of all its
-    layers."""
+    """Microbatches whose activations the first rank holds at once, in units of a whole rank's layers.
+
+    These are the microbatches in flight: forward is done, backward is not."""
     if schedule == "gpipe":
         return microbatches
     if schedule == "interleaved":

@@ -157,6 +157,7 @@ def read_tuning(
         raise InputError(f"--lora-rank is {rank}; the rank of adapters is 1 to {MAX_RANK:,}, such as 16.")
     if frozen and frozen not in _table()["frozen"]:
         raise unknown("format of frozen weights called", frozen, _table()["frozen"])
+    # Distillation needs a teacher, other methods have none.
     if bool(teacher.strip()) != row.teacher:
         if row.teacher:
             raise InputError("--method distill needs the model that teaches: --teacher llama3-70b.")
@@ -208,6 +209,7 @@ def _layer_ops(model: Transformer) -> list[Op]:
 def _present_targets(model: Transformer, tuning: Tuning) -> str:
     """The targets of adapters that a model has; PEFT passes over the others too, as long as there is one."""
     absent, names = lacking(model, tuning.targets), _module_names(tuning.targets)
+    # A name that matches nothing is passed over, unless all of them match nothing.
     any_matched = any(tuning.adapters.takes(op) for op in _layer_ops(model))
     if not any_matched or (names and len(absent) == len(names)):
         raise InputError(f"{model.name} has no matmuls that --lora-targets {tuning.targets} names; write all.")

@@ -61,17 +61,18 @@ def offered(job: Job, space: Space) -> Space:
     alone, piped = _rows(job)
     changed: dict[str, Any] = {}
     for word in _CHOICES:
-        asked, has = getattr(space, word), (*getattr(alone, word), *getattr(piped, word))
-        legal = tuple(one for one in asked if entry(word, one) in has)
-        usual = tuple(dict.fromkeys(one for one in has if one not in ("modules", SOME_LAYERS)))
-        changed[word] = legal or (usual if asked == getattr(Space(), word) else asked)
+        requested, has = getattr(space, word), (*getattr(alone, word), *getattr(piped, word))
+        # What the stack supports of what was asked for; all that it supports if nothing was.
+        legal = tuple(value for value in requested if entry(word, value) in has)
+        usual = tuple(dict.fromkeys(value for value in has if value not in ("modules", SOME_LAYERS)))
+        changed[word] = legal or (usual if requested == getattr(Space(), word) else requested)
     if alone.selective and space.remat == Space().remat:
-        own = freeing_modules(job.model, alone.selective)
-        named = ((one,) if one != "selective" else own for one in changed["remat"])
-        changed["remat"] = tuple(one for some in named for one in some)
+        module_sets = freeing_modules(job.model, alone.selective)
+        named = ((policy,) if policy != "selective" else module_sets for policy in changed["remat"])
+        changed["remat"] = tuple(policy for policies in named for policy in policies)
     if space.remat == Space().remat and len(changed["remat"]) > 1:
         # Activations in the host's memory are for what does not fit otherwise: a search falls back on them.
-        changed["remat"] = tuple(one for one in changed["remat"] if one != "offload")
+        changed["remat"] = tuple(policy for policy in changed["remat"] if policy != "offload")
     free = space.remat == Space().remat and SOME_LAYERS in alone.remat and {"none", "block"} <= {*changed["remat"]}
     if free and not job.experts:  # of MoE models the usual knob is modules, and what is enough hangs on their load
         changed["remat"] += (SOME_LAYERS,)  # as many as let a plan fit
@@ -79,29 +80,30 @@ def offered(job: Job, space: Space) -> Space:
     if space.words.offload == "parameters":  # weights that are fetched are those that ZeRO-3 gathers, in one stage
         changed["zero"], fixed = (3,), {"pipe": 1} | fixed
     if layers_of(space.words.offload):  # which excludes recompute and a pipeline
-        changed["remat"] = tuple(one for one in changed["remat"] if one == "none") or changed["remat"]
+        changed["remat"] = tuple(policy for policy in changed["remat"] if policy == "none") or changed["remat"]
         fixed = {"pipe": 1} | fixed
     if "1f1b" in changed["schedule"] and len(changed["schedule"]) > 1:
         # GPipe has the bubble of 1F1B and holds more.
-        changed["schedule"] = tuple(one for one in changed["schedule"] if one != "gpipe")
+        changed["schedule"] = tuple(schedule for schedule in changed["schedule"] if schedule != "gpipe")
     space = replace(space, **changed, fixed=fixed, words=_settled(job, alone, space.words))
     whole = replace(space, words=replace(space.words, sequence=False))
     if "sequence" in space.named or False not in alone.sequence:
         return space
     # Tensor ranks that do not divide a sequence keep whole ones between their matmuls, where nothing else is left.
-    return next((one for one in (space, whole) if len(meshes(job, one)["tensor"])), space)
+    return next((candidate for candidate in (space, whole) if len(meshes(job, candidate)["tensor"])), space)
 
 
 def ruling_out(job: Job, space: Space) -> list[str]:
     """Where a stack runs nothing of a space: the rule that most meshes break, in a sentence."""
-    forced, seen = replace(offered(job, space), force=True), Counter[str]()
+    # Plans of a sample of all meshes, judged by the rules as if they were given.
+    forced, broken_rules = replace(offered(job, space), force=True), Counter[str]()
     mesh = meshes(job, forced)
-    for place in range(0, len(mesh["pipe"]), max(1, len(mesh["pipe"]) // SAMPLE)):
-        sizes = {axis: int(mesh[axis][place]) for axis in AXES}
+    for index in range(0, len(mesh["pipe"]), max(1, len(mesh["pipe"]) // SAMPLE)):
+        sizes = {axis: int(mesh[axis][index]) for axis in AXES}
         plan = settled(job, replace(forced.words, **sizes), space.named)
         row = rules(job.stack.name, family(job.slice.chip), plan.pipe > 1, job.tuning.tunes)
-        seen.update([*illegal_words(job, plan), *undivided_by(job, job.stack.name, row, plan)])
-    return [f"The rule in the way: {text}." for text, _ in seen.most_common(1)]
+        broken_rules.update([*illegal_words(job, plan), *undivided_by(job, job.stack.name, row, plan)])
+    return [f"The rule in the way: {text}." for text, _ in broken_rules.most_common(1)]
 
 
 def freeing_modules(model: Transformer, sets: tuple[str, ...]) -> tuple[str, ...]:
@@ -114,43 +116,43 @@ def freeing_modules(model: Transformer, sets: tuple[str, ...]) -> tuple[str, ...
     blocks = [section for section in model.program().sections if "block" in section.name]
 
     def frees(module: str) -> bool:
-        return any(len(saved_tensors(one, module)) < len(saved_tensors(one, "none")) for one in blocks)
+        return any(len(saved_tensors(section, module)) < len(saved_tensors(section, "none")) for section in blocks)
 
-    own = ("+".join(module for module in one.split("+") if frees(module)) for one in sets)
-    return tuple(dict.fromkeys(one for one in own if one))
+    freeing = ("+".join(module for module in modules.split("+") if frees(module)) for modules in sets)
+    return tuple(dict.fromkeys(modules for modules in freeing if modules))
 
 
-def fallback(job: Job, asked: Space, tried: Space) -> Space | None:
+def fallback(job: Job, requested: Space, tried: Space) -> Space | None:
     """What is left to try where nothing fits: activations in the host's memory."""
-    has = (one.remat for one in _rows(job))
-    if asked.remat != Space().remat or "offload" in tried.remat or not any("offload" in one for one in has):
+    has = (row.remat for row in _rows(job))
+    if requested.remat != Space().remat or "offload" in tried.remat or not any("offload" in row for row in has):
         return None
     return replace(tried, remat=("offload",))
 
 
-def _settled(job: Job, row: Legality, words: Plan) -> Plan:
+def _settled(job: Job, row: Legality, settings: Plan) -> Plan:
     """Words that no one asked for, as the stack has them."""
     usual, formats = Plan(), trains_in(job.slice.chip, row)
-    if words.dtype == usual.dtype and formats and words.dtype not in formats:
-        words = replace(words, dtype=formats[0])
-    wide = replace(words, pipe=2, tensor=2)
+    if settings.dtype == usual.dtype and formats and settings.dtype not in formats:
+        settings = replace(settings, dtype=formats[0])
+    wide = replace(settings, pipe=2, tensor=2)  # on which every setting makes a difference
     for word in _FIXED:
-        value = getattr(words, word)
+        value = getattr(settings, word)
         if value == getattr(usual, word) and not takes(row, wide, word, job.experts > 0):
-            words = replace(words, **{word: nearest(row, words, word)})
-    return words
+            settings = replace(settings, **{word: nearest(row, settings, word)})
+    return settings
 
 
-def settled(job: Job, plan: Plan, given: frozenset[str]) -> Plan:
+def settled(job: Job, plan: Plan, named: frozenset[str]) -> Plan:
     """A plan whose words that were not given are what the stack has."""
     row = rules(job.stack.name, family(job.slice.chip), plan.pipe > 1, job.tuning.tunes)
     formats = trains_in(job.slice.chip, row)
-    if "dtype" not in given and formats and plan.dtype not in formats:
+    if "dtype" not in named and formats and plan.dtype not in formats:
         plan = replace(plan, dtype=formats[0])
     for word in ("zero", *_CHOICES, *_FIXED):
-        if word not in given and not takes(row, plan, word, job.experts > 0):
+        if word not in named and not takes(row, plan, word, job.experts > 0):
             plan = replace(plan, **{word: nearest(row, plan, word)})
-    if plan.schedule == "interleaved" and plan.virtual == 1 and "gpipe" in row.schedule and "schedule" not in given:
+    if plan.schedule == "interleaved" and plan.virtual == 1 and "gpipe" in row.schedule and "schedule" not in named:
         plan = replace(plan, schedule="gpipe")
     return plan
 
@@ -159,8 +161,8 @@ def settlements(before: Plan, after: Plan, stack: str) -> list[str]:
     """What was taken for words that were not given, in a note."""
     names = ("dtype", "zero", *_CHOICES, *_FIXED)
     changed = [name for name in names if getattr(before, name) != getattr(after, name)]
-    taken = [f"{name}={str(getattr(after, name)).lower()}" for name in changed]
-    return [f"Taken as {stack} has it there: {', '.join(taken)}."] if taken else []
+    chosen = [f"{name}={str(getattr(after, name)).lower()}" for name in changed]
+    return [f"Taken as {stack} has it there: {', '.join(chosen)}."] if chosen else []
 
 
 def other_format(chip: Chip, before: Plan, after: Plan) -> list[str]:
@@ -171,40 +173,43 @@ def other_format(chip: Chip, before: Plan, after: Plan) -> list[str]:
     return [f"{chip.title} has no {before.dtype} matmul: everything is judged in {after.dtype}."]
 
 
-def refusals(job: Job, asked: Space) -> list[str]:
+def refusals(job: Job, requested: Space) -> list[str]:
     """Why nothing that was asked for can run: a plan with what is pinned, judged; empty if something
     can, or is forced."""
-    if asked.force:
+    if requested.force:
         return []
-    space, (alone, piped) = offered(job, asked), _rows(job)
+    space, (alone, piped) = offered(job, requested), _rows(job)
+    # One plan with everything that is fixed, and the stack's usual values for the rest.
     pinned = replace(space.words, **(space.fixed | {"virtual": 1}))
     row = piped if pinned.pipe > 1 else alone
     usual = replace(pinned, **{word: getattr(row, word)[0] for word in ("zero", *_CHOICES)})
     if layers_of(pinned.offload):
         usual = replace(usual, remat=space.remat[0])
-    found = [*illegal_words(job, usual), *undivided_by(job, job.stack.name, row, usual)]
+    reasons = [*illegal_words(job, usual), *undivided_by(job, job.stack.name, row, usual)]
     for word in ("zero", *_CHOICES):
         axis, wanted = _SHOWN_BY.get(word, ""), getattr(space, word)
         here = piped if axis == "pipe" else row
         moot = space.fixed.get(axis) == 1 or (axis and axis not in here.axes)
-        if not moot and not any(entry(word, one) in getattr(here, word) for one in wanted):
+        if not moot and not any(entry(word, value) in getattr(here, word) for value in wanted):
             shown = {axis: max(2, getattr(pinned, axis))} if axis else {}
-            found.append(refused(job.stack.name, here, replace(pinned, **{word: wanted[0]}, **shown), word))
-    return found
+            reasons.append(refused(job.stack.name, here, replace(pinned, **{word: wanted[0]}, **shown), word))
+    return reasons
 
 
 def offered_words(job: Job, space: Space, kind: Kind, block: dict[str, Any]) -> list[Plan]:
     """The words of rows of a kind that the stack takes; all of them have a pipeline or none has, and they are alike in
     what is advised against."""
     row = _rows(job)[bool(block["pipe"][-1] > 1)]
-    asked = "zero" in space.named
-    advised = [one for one in advice_on(job.slice.chip, row) if concerned(one, block)[-1]]
-    left_out = {*row.unreleased_zero, *(stage for one in advised for stage in one.zero)} if not asked else set()
-    zero = [one for one in choices(row, space.words, "zero") if one not in left_out] if kind.state else space.zero
+    zero_is_named = "zero" in space.named
+    advised = [advice for advice in advice_on(job.slice.chip, row) if concerned(advice, block)[-1]]
+    left_out = (
+        {*row.unreleased_zero, *(stage for advice in advised for stage in advice.zero)} if not zero_is_named else set()
+    )
+    zero = [stage for stage in choices(row, space.words, "zero") if stage not in left_out] if kind.state else space.zero
     return [
-        one
-        for one in kind.words(space)
-        if space.force or (one.zero in zero and (not kind.context or one.context_by in row.context_by))
+        settings
+        for settings in kind.words(space)
+        if space.force or (settings.zero in zero and (not kind.context or settings.context_by in row.context_by))
     ]
 
 
@@ -216,43 +221,44 @@ def offered_alike(job: Job, table: dict[str, Any]) -> Iterator[dict[str, Any]]:
     if not any(advice) and (alone.zero, alone.context_by) == (piped.zero, piped.context_by):
         yield table
         return
+    # Rows are sorted by their stages, those without a pipeline first.
     staged = int(numpy.searchsorted(table["pipe"], 2))
     for rows, advised in zip((slice(0, staged), slice(staged, None)), advice, strict=True):
         part = {name: values[rows] for name, values in table.items()}
         kinds = numpy.zeros(len(part["pipe"]), int)
-        for one in advised:
-            kinds = 2 * kinds + concerned(one, part)
+        for advice_row in advised:
+            kinds = 2 * kinds + concerned(advice_row, part)
         yield from ({name: values[kinds == kind] for name, values in part.items()} for kind in numpy.unique(kinds))
 
 
 def advice_on(chip: Chip, row: Legality) -> tuple[AdvisedAgainst, ...]:
     """What a stack's makers advise against on a chip, of what it runs."""
-    runs = [one for one in row.advised_against if not set(one.zero).isdisjoint(row.zero)]
-    return tuple(one for one in runs if not native(chip, one.without))
+    runs = [advice for advice in row.advised_against if not set(advice.zero).isdisjoint(row.zero)]
+    return tuple(advice for advice in runs if not native(chip, advice.without))
 
 
-def concerned(advice: AdvisedAgainst, numbers: dict[str, Any]) -> Any:
+def concerned(advice: AdvisedAgainst, degrees: dict[str, Any]) -> Any:
     """Which meshes an advice is about, whatever their stage of ZeRO."""
-    return numpy.any([numpy.asarray(numbers[axis]) > 1 for axis in advice.beside], axis=0)
+    return numpy.any([numpy.asarray(degrees[axis]) > 1 for axis in advice.beside], axis=0)
 
 
 def advice_against(job: Job, plan: Plan) -> list[str]:
     """Why a plan is not recommended though it runs, a sentence each."""
-    found = []
-    for one in advice_on(
+    reasons = []
+    for advice in advice_on(
         job.slice.chip, rules(job.stack.name, family(job.slice.chip), plan.pipe > 1, job.tuning.tunes)
     ):
-        sharded = plan.fsdp * plan.expert * plan.context > 1 and plan.zero in one.zero
-        if sharded and concerned(one, {axis: getattr(plan, axis) for axis in AXES}):
-            axes = " and ".join(f"{axis}={getattr(plan, axis)}" for axis in one.beside if getattr(plan, axis) > 1)
-            found.append(f"zero={plan.zero} with {axes} is not recommended: {one.why} ({one.source}).")
-    return found
+        sharded = plan.fsdp * plan.expert * plan.context > 1 and plan.zero in advice.zero
+        if sharded and concerned(advice, {axis: getattr(plan, axis) for axis in AXES}):
+            axes = " and ".join(f"{axis}={getattr(plan, axis)}" for axis in advice.beside if getattr(plan, axis) > 1)
+            reasons.append(f"zero={plan.zero} with {axes} is not recommended: {advice.why} ({advice.source}).")
+    return reasons
 
 
 def not_offered(job: Job) -> list[str]:
     """What a search leaves out by advice, a sentence each, for where it finds nothing."""
-    found = []
-    for one in advice_on(job.slice.chip, rules(job.stack.name, family(job.slice.chip), tuned=job.tuning.tunes)):
-        plans = f"zero={' or '.join(map(str, one.zero))} with {' or '.join(one.beside)}"
-        found.append(f"Not offered: {plans}. {one.why}; --fix zero={one.zero[-1]} tries it.")
-    return found
+    reasons = []
+    for advice in advice_on(job.slice.chip, rules(job.stack.name, family(job.slice.chip), tuned=job.tuning.tunes)):
+        plans = f"zero={' or '.join(map(str, advice.zero))} with {' or '.join(advice.beside)}"
+        reasons.append(f"Not offered: {plans}. {advice.why}; --fix zero={advice.zero[-1]} tries it.")
+    return reasons

@@ -47,85 +47,86 @@ def take(value: Any, part: Any) -> Any:
         if not value.ndim or value.shape[-1] == 1:
             return value
         return (
-            numpy.concatenate([value[..., one] for one in part], axis=-1)
+            numpy.concatenate([value[..., item] for item in part], axis=-1)
             if isinstance(part, list)
             else value[..., part]
         )
     if isinstance(value, dict):
-        return {key: take(one, part) for key, one in value.items()}
+        return {key: take(item, part) for key, item in value.items()}
     if isinstance(value, tuple):
-        return tuple(take(one, part) for one in value)
+        return tuple(take(item, part) for item in value)
     if is_dataclass(value) and not isinstance(value, type) and type(value).__name__ not in ("Slice", "Chip"):
         return replace(value, **{item.name: take(getattr(value, item.name), part) for item in fields(value)})
     return value
 
 
-def alike(numbers: dict[str, Any], names: tuple[str, ...]) -> tuple[Any, Any]:
+def alike(degrees: dict[str, Any], names: tuple[str, ...]) -> tuple[Any, Any]:
     """Places of the first row of each distinct tuple of some numbers, and for each row which of them it is like.
 
     >>> first, place = alike({"tensor": numpy.array([8, 4, 8])}, ("tensor",))
     >>> first.tolist(), place.tolist()
     ([1, 0], [1, 0, 1])
     """
-    key = numpy.zeros(len(numbers[names[0]]), numpy.int64)
+    key = numpy.zeros(len(degrees[names[0]]), numpy.int64)
     for name in names:
-        values, code = numpy.unique(numbers[name], return_inverse=True)
+        values, code = numpy.unique(degrees[name], return_inverse=True)
         key = key * len(values) + code
-    _, first, place = numpy.unique(key, return_index=True, return_inverse=True)
-    return first, place
+    # One integer per row, as digits in a mixed base: equal keys are equal tuples.
+    _, first, which = numpy.unique(key, return_index=True, return_inverse=True)
+    return first, which
 
 
 @dataclass
 class Shapes:
     """The distinct shapes that are left on a chip over all blocks of one structure: what depends on nothing else is
-    found once for all of them, and `known` holds it."""
+    found once for all of them, and `cache` holds it."""
 
-    numbers: dict[str, Any]
+    degrees: dict[str, Any]
     wires: Wires
-    known: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+    cache: dict[tuple[Any, ...], Any] = field(default_factory=dict)
 
     def keep(self, key: tuple[Any, ...], cost: Callable[[Any, Wires], Any]) -> Any:
         """What `cost` says of every shape, kept under a key."""
-        if key not in self.known:
-            self.known[key] = cost(self.numbers["microbatch"], self.wires)
-        return self.known[key]
+        if key not in self.cache:
+            self.cache[key] = cost(self.degrees["microbatch"], self.wires)
+        return self.cache[key]
 
 
 def shapes_of(job: Job, blocks: list[dict[str, Any]]) -> tuple[Shapes, list[Any]]:
     """The shapes of some blocks, and for each block which of them its rows have."""
-    whole = {name: numpy.concatenate([block[name] for block in blocks]) for name in blocks[0]}
-    distinct, place = alike(whole, SHAPE)
-    numbers = {name: values[distinct] for name, values in whole.items()}
+    whole = {name: numpy.concatenate([block[name] for block in blocks]) for name in blocks[0]}  # (rows of all blocks,)
+    distinct, which = alike(whole, SHAPE)
+    degrees = {name: values[distinct] for name, values in whole.items()}
     ends = numpy.cumsum([len(block["pipe"]) for block in blocks])[:-1]
-    return Shapes(numbers, lay_wires(numbers, job.slice, AXES)), numpy.split(place, ends)
+    return Shapes(degrees, lay_wires(degrees, job.slice, AXES)), numpy.split(which, ends)
 
 
 @dataclass
 class PlanRows:
     """Distinct meshes and microbatches of one structure as arrays: whether experts spread over `tensor` (`folded`), and
-    the dims that these meshes do not divide. `known` holds what was worked out for them so far; `shapes`, if given, are
+    the dims that these meshes do not divide. `cache` holds what was worked out for them so far; `shapes`, if given, are
     those of all blocks, and `which` of them each row has."""
 
     job: Job
-    numbers: dict[str, Any]
+    degrees: dict[str, Any]
     folded: bool = True
     undivided: dict[str, Any] = field(default_factory=dict)
     shapes: Shapes | None = None
     which: Any = None
     wires: Wires = field(init=False)
-    known: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+    cache: dict[tuple[Any, ...], Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.wires = lay_wires(self.numbers, self.job.slice, AXES)
+        self.wires = lay_wires(self.degrees, self.job.slice, AXES)
 
     def __len__(self) -> int:
-        return len(self.numbers["pipe"])
+        return len(self.degrees["pipe"])
 
     def keep(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
         """What is kept under a key, made when it is first asked for."""
-        if key not in self.known:
-            self.known[key] = make()
-        return self.known[key]
+        if key not in self.cache:
+            self.cache[key] = make()
+        return self.cache[key]
 
     def setting(self, plan: Plan, detail: bool = False) -> Setting:
         """The setting of these rows under the words of a plan; with `detail` for bounds too."""
@@ -134,18 +135,19 @@ class PlanRows:
     def spread(self, names: tuple[str, ...], cost: Callable[[Any, Wires], Any], key: tuple[Any, ...] = ()) -> Any:
         """What `cost` says of (microbatches, wires), asked once for rows that are alike in some numbers; of shapes,
         under a key that names all else it depends on, once for all blocks."""
+        # What depends on shapes alone is costed once for all blocks; everything else once for the rows of this block.
         if names == SHAPE and key and self.shapes is not None:
             return take(self.shapes.keep(key, cost), self.which)
-        distinct, place = self.keep(("alike", *names), lambda: alike(self.numbers, names))
+        distinct, which = self.keep(("alike", *names), lambda: alike(self.degrees, names))
         wires = self.keep(("wires", *names), lambda: take(self.wires, distinct))
-        return take(cost(self.numbers["microbatch"][distinct], wires), place)
+        return take(cost(self.degrees["microbatch"][distinct], wires), which)
 
     def uneven_bytes(self, plan: Plan, chosen: "Chosen", places: Any) -> Any:
         """Bytes of the fullest chip at some places of chosen rows, where the load of experts is uneven."""
         setting = self.setting(plan)
         setting = replace(setting, stack=uneven(setting.stack))
-        held = {section.name: _held(self, setting, section) for section in setting.sections}
-        there = take(take((held, _saved(self, setting, layer_policies(plan.remat)[0])), chosen.places), places)
+        memory = {section.name: _held(self, setting, section) for section in setting.sections}
+        there = take(take((memory, _saved(self, setting, layer_policies(plan.remat)[0])), chosen.places), places)
         return _rank(setting, take(chosen, places), *there)
 
 
@@ -154,24 +156,24 @@ class Chosen:
     """Some rows (a slice or places), with the number of chunks per rank of each: what plans of one batch have in common
     apart from their words."""
 
-    numbers: dict[str, Any]
+    degrees: dict[str, Any]
     wires: Wires
     layers: StageLayers
     microbatches: Any
     places: Any
 
     def __len__(self) -> int:
-        return len(self.numbers["pipe"])
+        return len(self.degrees["pipe"])
 
 
 def choose(rows: PlanRows, places: Any, virtual: Any, layout: str = "") -> Chosen:
     """Rows to be judged with `virtual` chunks per rank (an array as long as the places)."""
-    numbers, wires = take((rows.numbers, rows.wires), places)
-    numbers = {name: numpy.broadcast_to(values, len(virtual)) for name, values in numbers.items()}
-    layers = stage_layers(rows.job.model.program().order, numbers["pipe"], virtual, layout)
+    degrees, wires = take((rows.degrees, rows.wires), places)
+    degrees = {name: numpy.broadcast_to(values, len(virtual)) for name, values in degrees.items()}
+    layers = stage_layers(rows.job.model.program().order, degrees["pipe"], virtual, layout)
     copies = wires.mesh.size("data", "fsdp", "expert")
-    microbatches = float(rows.job.batch) / (copies * numbers["microbatch"])
-    return Chosen(numbers | {"virtual": virtual}, wires, layers, microbatches, places)
+    microbatches = float(rows.job.batch) / (copies * degrees["microbatch"])
+    return Chosen(degrees | {"virtual": virtual}, wires, layers, microbatches, places)
 
 
 @dataclass(frozen=True)
@@ -182,7 +184,7 @@ class Costs:
     sums: dict[str, SectionSums]
     forward: dict[str, LayerPass]
     backward: dict[str, LayerPass]
-    held: dict[str, SectionMemory]
+    memory: dict[str, SectionMemory]
     saved: tuple[dict[str, Any], ...]
 
     def at(self, places: Any) -> "Costs":
@@ -199,17 +201,19 @@ class Judged:
     hbm_bytes: list[Any]
     possible: Any
 
-    def with_layers(self, chosen: Chosen, lines: list[int], word: str, room: float) -> tuple[Chosen, "Judged"]:
+    def with_layers(self, chosen: Chosen, lines: list[int], word: str, limit: float) -> tuple[Chosen, "Judged"]:
         """Rows with some layers of a chunk recomputed: as many as the word says, or, of rows that leave no room without
         recompute and do with all of it, as many as are enough. Time and bytes are read off the line between both
         (`lines` of what was judged): times within a percent, bytes rather too many, since another moment may be the
         fullest; what is listed is judged alone."""
-        whole = sum(chosen.layers.fullest.values()) / chosen.numbers["virtual"]
+        whole = sum(chosen.layers.fullest.values()) / chosen.degrees["virtual"]  # layers of one chunk
         layers = numpy.full(len(chosen), float(layers_of(word)))
         if word == SOME_LAYERS:
             none, block = (self.hbm_bytes[line] for line in lines)
+            # Bytes fall on a line from no recompute to all of it: where it crosses the limit. Rows on which recompute
+            # saves nothing divide by zero and are sorted out below.
             with numpy.errstate(all="ignore"):
-                layers = numpy.broadcast_to(numpy.ceil((none - room) / (none - block) * whole), len(chosen))
+                layers = numpy.broadcast_to(numpy.ceil((none - limit) / (none - block) * whole), len(chosen))
         places = numpy.flatnonzero((layers >= 1) & ((layers < whole) | (word != SOME_LAYERS)))
         share = numpy.minimum(layers / whole, 1.0)[places]
 
@@ -217,10 +221,10 @@ class Judged:
             none, block = (numpy.broadcast_to(values[line], len(chosen))[places] for line in lines)
             return none + share * (block - none)
 
-        some = {item.name: take(getattr(chosen, item.name), places) for item in fields(Chosen)}
-        some["numbers"][SOME_LAYERS] = layers[places].astype(int)
+        columns = {item.name: take(getattr(chosen, item.name), places) for item in fields(Chosen)}
+        columns["degrees"][SOME_LAYERS] = layers[places].astype(int)
         possible = numpy.broadcast_to(self.possible, len(chosen))[places]
-        return Chosen(**some), Judged([between(self.seconds)], [between(self.hbm_bytes)], possible)
+        return Chosen(**columns), Judged([between(self.seconds)], [between(self.hbm_bytes)], possible)
 
 
 def judge_rows(
@@ -228,8 +232,8 @@ def judge_rows(
 ) -> Judged:
     """Chosen rows under some words and each of some remat policies, from what `cost_rows` found for them."""
     setting = rows.setting(plan)
-    time = step_time(setting, chosen.numbers, _parts(chosen, expected), chosen.wires)
-    stragglers = straggling(setting.stack, setting.slice, plan, chosen.numbers)
+    time = step_time(setting, chosen.degrees, _parts(chosen, expected), chosen.wires)
+    stragglers = straggling(setting.stack, setting.slice, plan, chosen.degrees)
     seconds = time.seconds * stragglers
     if not numpy.isfinite(seconds).all():  # each term is looked at only where their sum says that one is wrong
         of = f"plans with {plan} on {setting.slice}"
@@ -237,39 +241,46 @@ def judge_rows(
     if bounds:
         plans = (replace(plan, remat=remat) for remat in remats)
         pairs = zip(plans, bounds, strict=True)
-        seconds = maximum(seconds, numpy.stack([lower_bounds(rows, one, chosen, costs) for one, costs in pairs]))
-    shape = (len(remats), len(chosen))
-    kept = [replace(setting, plan=replace(plan, remat=remat)) for remat in remats]
-    held = [_rank(one, chosen, expected.held, saved) for one, saved in zip(kept, expected.saved, strict=True)]
-    for remat, sizes in zip(remats, held, strict=True):  # infinite where the host lacks memory, never unknown
+        seconds = maximum(
+            seconds, numpy.stack([lower_bounds(rows, policy_plan, chosen, costs) for policy_plan, costs in pairs])
+        )
+    shape = (len(remats), len(chosen))  # (policies, rows)
+    settings = [replace(setting, plan=replace(plan, remat=remat)) for remat in remats]
+    sizes_of_policies = [
+        _rank(policy_setting, chosen, expected.memory, saved)
+        for policy_setting, saved in zip(settings, expected.saved, strict=True)
+    ]
+    for remat, sizes in zip(
+        remats, sizes_of_policies, strict=True
+    ):  # infinite where the host lacks memory, never unknown
         check_terms({"memory": numpy.where(numpy.isnan(sizes), sizes, 0.0)}, chosen.wires.possible, f"remat={remat}")
-    return Judged(numpy.broadcast_to(seconds, shape), held, chosen.wires.possible)
+    return Judged(numpy.broadcast_to(seconds, shape), sizes_of_policies, chosen.wires.possible)
 
 
 def _parts(chosen: Chosen, costs: Costs) -> StepParts:
-    return StepParts(costs.sums, costs.held, chosen.layers, chosen.microbatches, costs.forward, costs.backward)
+    return StepParts(costs.sums, costs.memory, chosen.layers, chosen.microbatches, costs.forward, costs.backward)
 
 
-def _rank(setting: Setting, chosen: Chosen, held: dict[str, SectionMemory], saved: dict[str, Any]) -> Any:
+def _rank(setting: Setting, chosen: Chosen, memory: dict[str, SectionMemory], saved: dict[str, Any]) -> Any:
     """Bytes of the fullest chip under one remat policy; no number of bytes will do where the host lacks memory."""
-    size = _chip(setting, chosen, held, saved)
-    there = host_memory_lines(setting, held, chosen.layers, chosen.numbers, chosen.microbatches)
+    size = _chip(setting, chosen, memory, saved)
+    there = host_memory_lines(setting, memory, chosen.layers, chosen.degrees, chosen.microbatches)
     if not there:
         return size
     return numpy.where(sum(line.bytes for line in there) > setting.slice.chip.host_memory, numpy.inf, size)
 
 
-def _chip(setting: Setting, chosen: Chosen, held: dict[str, SectionMemory], saved: dict[str, Any]) -> Any:
-    laid = (chosen.layers, chosen.numbers, chosen.microbatches)
+def _chip(setting: Setting, chosen: Chosen, memory: dict[str, SectionMemory], saved: dict[str, Any]) -> Any:
+    layout = (chosen.layers, chosen.degrees, chosen.microbatches)
     if setting.stack.memory.allocator == "caching":
-        kept = {name: replace(one, activations=saved[name]) for name, one in held.items()}
-        return fullest_bytes(outer_ranks(setting, kept, *laid))
-    return sum(line.bytes for line in xla_memory_lines(setting, saved, *laid))
+        saved_memory = {name: replace(section, activations=saved[name]) for name, section in memory.items()}
+        return fullest_bytes(outer_ranks(setting, saved_memory, *layout))
+    return sum(line.bytes for line in xla_memory_lines(setting, saved, *layout))
 
 
 def lower_bounds(rows: PlanRows, plan: Plan, chosen: Chosen, bound: Costs) -> Any:
     """The lower bounds of chosen rows."""
-    return lower_seconds(rows.setting(plan), chosen.numbers, _parts(chosen, bound), chosen.wires)
+    return lower_seconds(rows.setting(plan), chosen.degrees, _parts(chosen, bound), chosen.wires)
 
 
 def cost_rows(rows: PlanRows, plan: Plan, remats: tuple[str, ...], bound: bool = False) -> Costs:
@@ -277,20 +288,26 @@ def cost_rows(rows: PlanRows, plan: Plan, remats: tuple[str, ...], bound: bool =
     expected, or at best."""
     setting = rows.setting(plan, detail=bound)
     sums = {section.name: _sums(rows, setting, section, remats, bound) for section in setting.sections}
-    held = {section.name: _held(rows, setting, section) for section in setting.sections}
+    memory = {section.name: _held(rows, setting, section) for section in setting.sections}
     saved = tuple(_saved(rows, setting, remat) for remat in remats)
-    copies = rows.numbers["data"] * rows.numbers["fsdp"] * rows.numbers["expert"]
-    rounds = rows.numbers["pipe"], float(rows.job.batch) / (copies * rows.numbers["microbatch"])
-    passes = []
+    copies = rows.degrees["data"] * rows.degrees["fsdp"] * rows.degrees["expert"]
+    rounds = rows.degrees["pipe"], float(rows.job.batch) / (copies * rows.degrees["microbatch"])
+    passes = []  # (forward, backward) by policy
     for remat in remats:
         here = replace(setting, plan=replace(plan, remat=remat))
         if setting.stack.memory.kept_moves:  # moving what a policy keeps takes time
             for section in setting.sections:
-                held[section.name] = replace(held[section.name], activations=_kept(rows, here, section))
+                memory[section.name] = replace(memory[section.name], activations=_kept(rows, here, section))
         least = bound_passes(sums, here.plan, here.tuning.passes) if bound else None
-        passes.append(least or layer_passes(here, sums, held, *rounds))
-    forward, backward = ({name: _stacked([one[way][name] for one in passes]) for name in sums} for way in (0, 1))
-    return Costs({name: _once(one) if not bound else one for name, one in sums.items()}, forward, backward, held, saved)
+        passes.append(least or layer_passes(here, sums, memory, *rounds))
+    forward, backward = ({name: _stacked([pair[way][name] for pair in passes]) for name in sums} for way in (0, 1))
+    return Costs(
+        {name: _once(section_sums) if not bound else section_sums for name, section_sums in sums.items()},
+        forward,
+        backward,
+        memory,
+        saved,
+    )
 
 
 def _sums(rows: PlanRows, setting: Setting, section: Section, remats: tuple[str, ...], bound: bool) -> SectionSums:
@@ -299,6 +316,7 @@ def _sums(rows: PlanRows, setting: Setting, section: Section, remats: tuple[str,
     serve all ZeRO stages."""
     policies = remats if "block" in section.name else ("none",)
     reading, quantity = setting.reading(section), "bound_s" if bound else "expected_s"
+    # On a torus the wires of an axis depend on the sizes of all axes.
     torus = isinstance(setting.slice.chip.network, Torus)
     shared = (bound, *_words(setting.plan, section))
     stored = (bound, section.name, setting.plan.dtype, setting.plan.zero, _fold(setting.plan, section))
@@ -357,13 +375,13 @@ def _bytes(rows: PlanRows, setting: Setting, section: Section, names: tuple[str,
 
 def _saved(rows: PlanRows, setting: Setting, remat: str) -> dict[str, Any]:
     """What each section saves under a remat policy: bytes, or the parts that XLA's buffers are counted by."""
-    here, found = replace(setting, plan=replace(setting.plan, remat=remat)), {}
+    here, saved = replace(setting, plan=replace(setting.plan, remat=remat)), {}
     for section in setting.sections:
         if setting.stack.memory.allocator == "xla":
-            found[section.name] = _xla_parts(rows, here, section)
+            saved[section.name] = _xla_parts(rows, here, section)
         else:
-            found[section.name] = _kept(rows, here, section)
-    return found
+            saved[section.name] = _kept(rows, here, section)
+    return saved
 
 
 def _xla_parts(rows: PlanRows, setting: Setting, section: Section) -> Any:
@@ -388,14 +406,15 @@ def _once(sums: SectionSums) -> SectionSums:
 
 def _stacked(passes: list[LayerPass]) -> LayerPass:
     """Passes under several remat policies as one, a line for each, their moves added up."""
-    shown = [sum((exposed for _, exposed in one.moves.values()), 0.0) for one in passes]
+    shown = [sum((exposed for _, exposed in layer_pass.moves.values()), 0.0) for layer_pass in passes]
     names = [item.name for item in fields(LayerPass) if item.name != "moves"]
-    plain = {name: _lines([getattr(one, name) for one in passes]) for name in names}
+    plain = {name: _lines([getattr(layer_pass, name) for layer_pass in passes]) for name in names}
     return LayerPass(**plain, moves={"moves": (0.0, _lines(shown))})
 
 
 def _lines(values: list[Any]) -> Any:
     """Values of several policies: one where all have the same, else a line for each."""
+    # Most values do not depend on the policy: one array then serves all of them.
     start = values[0]
     if all(value is start or numpy.array_equal(value, start) for value in values):
         return start

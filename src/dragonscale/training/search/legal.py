@@ -62,7 +62,9 @@ def uncomputed(name: str, row: Legality, model: Transformer) -> str:
         return ""
     functions = {op.function for section in model.program().sections for op in section.ops}
     missing = sorted(functions.difference(row.functions))
-    return f"stack {name} does not compute {' and '.join(missing)} of {model.name} yet" if missing else ""
+    if not missing:
+        return ""
+    return f"stack {name} does not compute {' and '.join(missing)} of {model.name} yet"
 
 
 def _experts_in(name: str, row: Legality, model: Transformer, dtype: str) -> list[str]:
@@ -200,6 +202,7 @@ def undivided_by(job: Job, name: str, row: Legality, plan: Plan) -> list[str]:
         if kv > plan.tensor:
             why = f"tensor={plan.tensor} does not divide {kv}"
         reasons.append(f"stack {name} gives a tensor rank whole KV heads, and {why}")
+    # Where no other ranks have different experts, each may still be sliced over tensor.
     alone = row.whole_spread and plan.etp and plan.expert == 1
     if job.experts and not row.slices_experts and not alone and plan.expert * plan.tensor > job.experts:
         ways = f"expert={plan.expert} x tensor={plan.tensor}"
@@ -264,7 +267,7 @@ def deals(row: Legality, order: tuple[str, ...], pipe: int, virtual: int, layout
 def unrunnable(plan: Plan, model: Transformer | None = None) -> str:
     """Why our own program does not run a plan (of a model): what `dscale run train` and `dscale verify` say before they
     start; empty if they take it."""
-    row = rules("dragonscale", "other", plan.pipe > 1)
+    row = rules("dragonscale", "other", plan.pipe > 1)  # JAX runs alike on all chips
     formats = row.formats["other"]
     if plan.dtype not in formats:
         only = f"only in {', '.join(formats)}{_because(row, 'formats')}"

@@ -165,6 +165,7 @@ def published_limits(kind: RunKind, dtype: str = "bf16") -> PublishedLimits:
     where nothing is at all, every split does, except `context` at short sequences."""
     stack = "" if kind.stack in UNNAMED else family(kind.stack)
     chips, format_ = generation(kind.chip), wide_format(dtype) if dtype else ""
+    # From the narrowest to all runs of this kind of model.
     for wanted in ((chips, format_), (chips, ""), ("", "")):
         limits = PublishedLimits(*(numpy.full(len(SPLITS), -numpy.inf) for _ in range(3)))
         for name, row in published_kinds():
@@ -188,7 +189,7 @@ def needed_gains(job: Job, degrees: dict[str, Any], zero: int, error: float, dty
     degrees. Where no run of their kind is known (with `context`, at such short sequences) it is the `error` of
     predicted steps, within limits; the lower limit where runs of the kind had fewer stages or chips, or another
     format."""
-    kind, splits = kind_of(job), split_codes(degrees, zero)
+    kind, splits = kind_of(job), split_codes(degrees, zero)  # (plans,)
     limits = published_limits(kind, dtype)
     within = (job.slice.chips <= SCALE * limits.chips[splits]) & (
         numpy.asarray(degrees["pipe"]) <= limits.stages[splits]
@@ -200,5 +201,6 @@ def needed_gains(job: Job, degrees: dict[str, Any], zero: int, error: float, dty
     if job.sequence > SHORT:
         return gains
     as_short = within & (-job.sequence <= limits.shortest[splits])
+    # Splitting short sequences is rare, so it needs a published run at such a length.
     context_gains = numpy.where(as_short, 0.0, max(error, lowest))
     return numpy.where(numpy.asarray(degrees["context"]) > 1, context_gains, gains)

@@ -35,7 +35,7 @@ from dragonscale.training.plan.plan import SOME_LAYERS, Plan, layer_policies, la
 from dragonscale.training.plan.simplicity import SAME, SLACK, handicap, points
 from dragonscale.training.plan.stages import BOTH_WAYS
 from dragonscale.training.search.allowed_space import fallback, offered, offered_alike, offered_words, refusals
-from dragonscale.training.search.bands import job_error
+from dragonscale.training.search.error_bands import job_error
 from dragonscale.training.search.fast import (
     PlanRows,
     Shapes,
@@ -78,7 +78,7 @@ def shared(progress: Progress | None, done: int, parts: int) -> Progress | None:
     """One bar over several searches: this is the search after `done` of `parts`."""
     if progress is None:
         return None
-    return lambda some, total: progress(int((done + some / max(total, 1)) * PARTS), parts * PARTS)
+    return lambda finished, total: progress(int((done + finished / max(total, 1)) * PARTS), parts * PARTS)
 
 
 @dataclass
@@ -118,106 +118,117 @@ def search(
     changes nothing at all, and otherwise the search is repeated with it; unless who asks judges its plans alone, with
     their bounds (`bounded` false).
     """
-    start, asked = time.perf_counter(), space or Space()
-    space = offered(job, asked)
-    if refusals(job, asked):
+    start, requested = time.perf_counter(), space or Space()
+    space = offered(job, requested)
+    if refusals(job, requested):
         return Found([], [], 0, 0, {}, None, time.perf_counter() - start)
-    dtype, free = space.words.dtype, SOME_LAYERS in space.remat and "offload" not in asked.named
+    dtype, free = space.words.dtype, SOME_LAYERS in space.remat and "offload" not in requested.named
     sends = free and space.words.offload == "none" and job.slice.chip.host_link >= OFFLOADS_FROM
-    kept = max(count, FINALISTS) if sends else count  # so that what is taken does not hang on how many are shown
-    keeper = Keeper(job, kept, slack, dtype)
+    pool_size = max(count, FINALISTS) if sends else count  # so that what is taken does not hang on how many are shown
+    # First without lower bounds, which hardly ever decide.
+    keeper = Keeper(job, pool_size, slack, dtype)
     _run(keeper, space, progress, bounded=False)
-    if not keeper.pools[0].size and (last_resort := fallback(job, asked, space)) is not None:
+    if not keeper.pools[0].size and (last_resort := fallback(job, requested, space)) is not None:
         _run(keeper, last_resort, progress, bounded=False)
         space = replace(space, remat=(*space.remat, *last_resort.remat))
-    found = _found(keeper)
-    shown = [*found.best, found.fastest]
+    result = _found(keeper)
+    shown = [*result.best, result.fastest]
     if count > 1:  # of a search for one plan nothing else is shown
-        shown += [*found.front[:: -(-len(found.front) // SAMPLE) or 1], found.runs]
-    if bounded and _flattered(job, [one for one in shown if one is not None]):
-        keeper = Keeper(job, kept, slack, dtype)
+        shown += [*result.front[:: -(-len(result.front) // SAMPLE) or 1], result.runs]
+    if bounded and _flattered(job, [candidate for candidate in shown if candidate is not None]):
+        keeper = Keeper(job, pool_size, slack, dtype)
         _run(keeper, space, progress, bounded=True)
-        found = _found(keeper)
-    left_out = max(whole_size(job, asked) - found.searched, 0)
-    misses = {NOT_OFFERED: left_out} | found.misses
-    searched = found.searched + left_out
-    best = [_alone(job, one, SOME_LAYERS in space.remat) for one in found.best]
+        result = _found(keeper)
+    # Plans that the stack cannot run are counted, not costed.
+    left_out = max(whole_size(job, requested) - result.searched, 0)
+    misses = {NOT_OFFERED: left_out} | result.misses
+    searched = result.searched + left_out
+    best = [_alone(job, candidate, SOME_LAYERS in space.remat) for candidate in result.best]
     if sends and best:
         best = _with_offload(job, best[:FINALISTS], slack) + best[FINALISTS:]
-    fastest = found.fastest and _alone(job, found.fastest, False)
-    changed = {"fastest": min((one for one in (fastest, *best[:1]) if one), key=lambda one: one.seconds, default=None)}
-    taken = time.perf_counter() - start
-    return replace(found, **changed, best=best[:count], searched=searched, misses=misses, seconds=taken)
+    fastest = result.fastest and _alone(job, result.fastest, False)
+    changed = {
+        "fastest": min(
+            (candidate for candidate in (fastest, *best[:1]) if candidate),
+            key=lambda candidate: candidate.seconds,
+            default=None,
+        )
+    }
+    elapsed = time.perf_counter() - start
+    return replace(result, **changed, best=best[:count], searched=searched, misses=misses, seconds=elapsed)
 
 
 def _found(keeper: Keeper) -> Found:
-    every, runs = (keeper.ranked(place) for place in range(2))
+    ranked, runs = (keeper.ranked(pool) for pool in range(2))
     others = [*keeper.leading(), *keeper.tight()[:TIGHT_SHOWN]]
-    best = listed(every, others, keeper.count, keeper.job.sequence)
+    best = listed(ranked, others, keeper.count, keeper.job.sequence)
     fastest = next(iter(keeper.front.labels), None)
-    own = next((one for one in runs if not unrunnable(one.plan, keeper.job.model)), None)
+    runnable = next((candidate for candidate in runs if not unrunnable(candidate.plan, keeper.job.model)), None)
     counts = (keeper.searched, keeper.feasible, keeper.misses)
-    return Found(best, keeper.front.labels, *counts, keeper.nearest, 0.0, fastest, own)
+    return Found(best, keeper.front.labels, *counts, keeper.nearest, 0.0, fastest, runnable)
 
 
-def _alone(job: Job, found: Candidate, free: bool) -> Candidate:
+def _alone(job: Job, candidate: Candidate, free: bool) -> Candidate:
     """A plan that recomputes some layers as it is judged alone; where their number is free, with as few as leave room:
     often fewer by one than the line between none and all of them says."""
-    layers = layers_of(found.plan.remat)
+    layers = layers_of(candidate.plan.remat)
     for count in range(layers, 0, -1):
-        plan = replace(found.plan, remat=f"block:{count}")
+        plan = replace(candidate.plan, remat=f"block:{count}")
         alone = judge_one(job, plan)
-        room = leaves_room(job, plan, alone)
-        if count < layers and not (free and room):
+        roomy = leaves_room(job, plan, alone)
+        if count < layers and not (free and roomy):
             break
-        found = Candidate(plan, first(alone.seconds), first(alone.hbm_bytes), room)
-    return found
+        candidate = Candidate(plan, first(alone.seconds), first(alone.hbm_bytes), roomy)
+    return candidate
 
 
 def _with_offload(job: Job, best: list[Candidate], slack: float) -> list[Candidate]:
     """Plans, of which those that recompute some layers may have what these save in the host's memory instead; such a
     plan is recommended where it gains enough."""
-    tried = [_offloaded(job, one) if layers_of(one.plan.remat) else one for one in best]
+    tried = [_offloaded(job, candidate) if layers_of(candidate.plan.remat) else candidate for candidate in best]
 
-    def weighed(one: Candidate) -> float:
-        gains = needed_gains(job, vars(one.plan), one.plan.zero, job_error(job), one.plan.dtype)
-        return one.seconds * float(handicap(gains, slack))
+    def weighed(candidate: Candidate) -> float:
+        gains = needed_gains(job, vars(candidate.plan), candidate.plan.zero, job_error(job), candidate.plan.dtype)
+        return candidate.seconds * float(handicap(gains, slack))
 
-    enough = weighed(best[0]) / (1 + OFFLOAD_GAIN)
-    sent = [one for one in tried if layers_of(one.plan.offload) and weighed(one) < enough]
+    enough = weighed(best[0]) / (1 + OFFLOAD_GAIN)  # it must gain that much over the recommended plan
+    sent = [candidate for candidate in tried if layers_of(candidate.plan.offload) and weighed(candidate) < enough]
     recommended = min(sent, key=weighed, default=best[0])
-    return [recommended, *(one for one in tried if one.plan not in (recommended.plan, best[0].plan))]
+    return [recommended, *(candidate for candidate in tried if candidate.plan not in (recommended.plan, best[0].plan))]
 
 
-def _offloaded(job: Job, found: Candidate) -> Candidate:
+def _offloaded(job: Job, candidate: Candidate) -> Candidate:
     """A plan that recomputes some layers with what these save in the host's memory instead, where that is faster and
     leaves room; one layer more, since one is on its way."""
-    plan = replace(found.plan, remat="none", offload=f"activations:{layers_of(found.plan.remat) + 1}")
+    plan = replace(candidate.plan, remat="none", offload=f"activations:{layers_of(candidate.plan.remat) + 1}")
     if illegal(job, plan):
-        return found
+        return candidate
     alone = judge_one(job, plan)
     sent = Candidate(plan, first(alone.seconds), first(alone.hbm_bytes))
     roomy = leaves_room(job, plan, alone) and not problems(job, plan, alone)
-    return sent if roomy and sent.seconds < found.seconds else found
+    return sent if roomy and sent.seconds < candidate.seconds else candidate
 
 
-def _flattered(job: Job, kept: list[Candidate]) -> bool:
+def _flattered(job: Job, candidates: list[Candidate]) -> bool:
     """Whether the lower bound changes the time of any of these plans."""
-    if not kept:
+    if not candidates:
         return False
-    numbers = degrees_of([one.plan for one in kept])
+    degrees = degrees_of([candidate.plan for candidate in candidates])
     changed: dict[str, Any] = dict.fromkeys(DEGREES, 1)
-    words = [replace(one.plan, **changed, remat=layer_policies(one.plan.remat)[0]) for one in kept]
-    kinds, which = structures(job, numbers, kept[0].plan.etp)  # a search does not vary it
+    settings = [
+        replace(candidate.plan, **changed, remat=layer_policies(candidate.plan.remat)[0]) for candidate in candidates
+    ]
+    # Plans of the same settings and structure are judged in one batch.
+    kinds, which = structures(job, degrees, candidates[0].plan.etp)  # a search does not vary it
     groups: dict[tuple[Plan, int], list[int]] = {}
-    for place, group in enumerate(zip(words, which.tolist(), strict=True)):
-        groups.setdefault(group, []).append(place)
+    for index, group in enumerate(zip(settings, which.tolist(), strict=True)):
+        groups.setdefault(group, []).append(index)
     for (plan, kind), mine in groups.items():
         folded, undivided = kinds[kind]
-        rows = PlanRows(job, take(numbers, numpy.array(mine)), folded, dict(undivided))
-        chosen = choose(rows, slice(0, len(rows)), rows.numbers["virtual"], plan.layout)
+        rows = PlanRows(job, take(degrees, numpy.array(mine)), folded, dict(undivided))
+        chosen = choose(rows, slice(0, len(rows)), rows.degrees["virtual"], plan.layout)
         least = lower_bounds(rows, plan, chosen, cost_rows(rows, plan, (plan.remat,), bound=True))
-        if numpy.any(least > numpy.array([kept[place].seconds for place in mine]) * (1 + 1e-9)):
+        if numpy.any(least > numpy.array([candidates[index].seconds for index in mine]) * (1 + 1e-9)):
             return True
     return False
 
@@ -226,68 +237,73 @@ def _run(keeper: Keeper, space: Space, progress: Progress | None, bounded: bool)
     job, before = keeper.job, keeper.searched
     table = list(blocks(job, rows_of(job, space), space.words.etp))
     total = before + sum(block_size(job, space, kind, block) for kind, _, block in table)
-    policies = tuple(dict.fromkeys(one for remat in space.remat for one in layer_policies(remat)))
+    policies = tuple(dict.fromkeys(policy for remat in space.remat for policy in layer_policies(remat)))
     for (kind, (folded, undivided), block), (shapes, which) in zip(table, _shapes(job, table), strict=True):
         rows = PlanRows(job, block, folded, dict(undivided), shapes, which)
         named = space.words.layout if space.words.layout != "even" else "" if keeper.layers else "even"
         batches = [
             (names, keeper.batch(choose(rows, *picked, named))) for names, picked in batches_of(job, space, block)
         ]
-        for words in offered_words(job, space, kind, block):
-            kinds = {costed_as(job, words, schedule) for schedules, _ in batches for schedule in schedules}
-            costs = {alike: cost_rows(rows, replace(words, schedule=alike), policies) for alike in kinds}
+        for settings in offered_words(job, space, kind, block):
+            kinds = {costed_as(job, settings, schedule) for schedules, _ in batches for schedule in schedules}
+            # Most schedules cost the same before layers are put into stages.
+            costs = {alike: cost_rows(rows, replace(settings, schedule=alike), policies) for alike in kinds}
             bounds = policies if bounded else ()
-            least = [cost_rows(rows, replace(words, remat=one), (one,), bound=True) for one in bounds]
+            least = [cost_rows(rows, replace(settings, remat=policy), (policy,), bound=True) for policy in bounds]
             for schedules, batch in batches:
                 chosen = batch.chosen
-                floor = [one.at(chosen.places) for one in least]
-                kinds = {costed_as(job, words, schedule) for schedule in schedules}
+                floor = [bound_costs.at(chosen.places) for bound_costs in least]
+                kinds = {costed_as(job, settings, schedule) for schedule in schedules}
                 at_places = {alike: costs[alike].at(chosen.places) for alike in kinds}
                 for schedule in schedules:
-                    named = replace(words, schedule=schedule)
-                    here = at_places[costed_as(job, words, schedule)]
+                    named = replace(settings, schedule=schedule)
+                    here = at_places[costed_as(job, settings, schedule)]
                     judged = judge_rows(rows, named, policies, chosen, here, floor)
-                    if words.context_by == "ulysses":
-                        judged = replace(judged, possible=judged.possible & deals_heads(job, words, chosen.numbers))
+                    if settings.context_by == "ulysses":
+                        judged = replace(judged, possible=judged.possible & deals_heads(job, settings, chosen.degrees))
                     for remat in space.remat:
-                        lines, seen = [policies.index(one) for one in layer_policies(remat)], (batch, judged)
+                        lines, judged_rows = (
+                            [policies.index(policy) for policy in layer_policies(remat)],
+                            (batch, judged),
+                        )
                         plan, of = replace(named, remat=remat), chosen
                         if len(lines) > 1:
                             of, between = judged.with_layers(chosen, lines, remat, keeper.room)
-                            if not len(of.numbers[SOME_LAYERS]):
+                            if not len(of.degrees[SOME_LAYERS]):
                                 continue
-                            lines, seen = [0], (keeper.batch(of), between)
-                        keeper.see(plan, *seen, lines[0], partial(rows.uneven_bytes, plan, of))
+                            lines, judged_rows = [0], (keeper.batch(of), between)
+                        keeper.see(plan, *judged_rows, lines[0], partial(rows.uneven_bytes, plan, of))
                     if progress is not None:
                         progress(keeper.searched, total)
 
 
 def _shapes(job: Job, table: list[Any]) -> list[tuple[Shapes, Any]]:
     """The shapes that blocks of one structure share, for each block."""
-    found: dict[int, tuple[Shapes, Any]] = {}
-    for structure in {one for _, one, _ in table}:
-        mine = [place for place, (_, one, _) in enumerate(table) if one == structure]
-        shapes, which = shapes_of(job, [table[place][2] for place in mine])
-        found |= {place: (shapes, part) for place, part in zip(mine, which, strict=True)}
-    return [found[place] for place in range(len(table))]
+    by_block: dict[int, tuple[Shapes, Any]] = {}
+    for structure in {other for _, other, _ in table}:
+        mine = [index for index, (_, other, _) in enumerate(table) if other == structure]
+        shapes, which = shapes_of(job, [table[index][2] for index in mine])
+        by_block |= {index: (shapes, part) for index, part in zip(mine, which, strict=True)}
+    return [by_block[index] for index in range(len(table))]
 
 
-def costed_as(job: Job, words: Plan, schedule: str) -> str:
+def costed_as(job: Job, settings: Plan, schedule: str) -> str:
     """The schedule whose layers cost the same: 1F1B's, unless moves hide otherwise or travel less often."""
     if schedule in BOTH_WAYS and job.experts and job.stack.overlap.expert_two_way > job.stack.overlap.expert:
         return BOTH_WAYS[0]
-    return schedule if schedule == "interleaved" and words.zero == 2 else "1f1b"
+    return schedule if schedule == "interleaved" and settings.zero == 2 else "1f1b"
 
 
 def blocks(job: Job, table: dict[str, Any], etp: bool = False) -> Iterator[tuple[Kind, Structure, dict[str, Any]]]:
     """The table in blocks of rows of one kind and structure, still sorted by the stages of the pipeline."""
     kinds = kinds_of(job, table, etp)
     for kind in numpy.unique(kinds).tolist():
+        # Rows are sorted by kind.
         start, stop = int(numpy.searchsorted(kinds, kind)), int(numpy.searchsorted(kinds, kind, side="right"))
-        some = {name: values[start:stop] for name, values in table.items()}
-        found, which = structures(job, some, etp)
-        for number, structure in enumerate(found):
-            mine = some if len(found) == 1 else {name: values[which == number] for name, values in some.items()}
+        rows = {name: values[start:stop] for name, values in table.items()}
+        distinct, which = structures(job, rows, etp)
+        for number, structure in enumerate(distinct):
+            mine = rows if len(distinct) == 1 else {name: values[which == number] for name, values in rows.items()}
             for part in offered_alike(job, mine):
                 for begin in range(0, len(part["pipe"]), BLOCK):
                     block = {name: values[begin : begin + BLOCK] for name, values in part.items()}
@@ -302,6 +318,7 @@ def batches_of(job: Job, space: Space, block: dict[str, Any]) -> Iterator[tuple[
     """Schedules with the rows that they can run. Without a pipeline every schedule is the same, and only one is tried;
     interleaving takes every row as often as there are ways to deal its layers evenly."""
     pipe = block["pipe"]
+    # Rows are sorted by their stages, those without a pipeline first.
     staged, total = int(numpy.searchsorted(pipe, 2)), len(pipe)
     row = rules(job.stack.name, family(job.slice.chip), piped=True, tuned=job.tuning.tunes)
     rounds = job.batch // (block["data"] * block["fsdp"] * block["expert"] * block["microbatch"])
@@ -346,9 +363,9 @@ def _dealt(job: Job, space: Space, row: Legality, pipe: Any, rounds: Any) -> Ite
 
 def block_size(job: Job, space: Space, kind: Kind, block: dict[str, Any]) -> int:
     """The number of plans of a block."""
-    one = sum(len(names) * len(virtual) for names, (_, virtual) in batches_of(job, space, block))
+    rows = sum(len(names) * len(virtual) for names, (_, virtual) in batches_of(job, space, block))
     policies = [remat for remat in space.remat if remat != SOME_LAYERS]
-    return one * len(offered_words(job, space, kind, block)) * len(policies)
+    return rows * len(offered_words(job, space, kind, block)) * len(policies)
 
 
 def space_size(job: Job, space: Space | None = None) -> int:
@@ -361,9 +378,9 @@ def _size(job: Job, space: Space) -> int:
     return sum(block_size(job, space, kind, block) for kind, _, block in table)
 
 
-def whole_size(job: Job, asked: Space) -> int:
+def whole_size(job: Job, requested: Space) -> int:
     """The number of plans that were asked for, those too that the stack cannot run."""
-    return _size(job, replace(asked, force=True))
+    return _size(job, replace(requested, force=True))
 
 
 LIMITED = ("dualpipe",)
@@ -385,10 +402,12 @@ def shape_of(plan: Plan) -> tuple[int, ...]:
     return tuple(getattr(plan, name) for name in SHAPE)
 
 
-def twins(one: Candidate, other: Candidate) -> bool:
+def twins(candidate: Candidate, other: Candidate) -> bool:
     """Whether two plans are the same to a reader: of one shape, as fast and as full."""
-    alike = abs(one.seconds / other.seconds - 1) <= SAME and abs(one.hbm_bytes / other.hbm_bytes - 1) <= SAME
-    return alike and shape_of(one.plan) == shape_of(other.plan)
+    alike = (
+        abs(candidate.seconds / other.seconds - 1) <= SAME and abs(candidate.hbm_bytes / other.hbm_bytes - 1) <= SAME
+    )
+    return alike and shape_of(candidate.plan) == shape_of(other.plan)
 
 
 def listed(ranked: list[Candidate], leaders: list[Candidate], count: int, sequence: int) -> list[Candidate]:
@@ -397,22 +416,22 @@ def listed(ranked: list[Candidate], leaders: list[Candidate], count: int, sequen
     if not ranked:
         return []
 
-    def simpler_first(one: Candidate) -> tuple[float, int, float]:
-        rounded = round(math.log(one.seconds) / math.log1p(SAME))
-        return rounded, int(points(one.plan, vars(one.plan), sequence)), one.seconds
+    def simpler_first(candidate: Candidate) -> tuple[float, int, float]:
+        rounded = round(math.log(candidate.seconds) / math.log1p(SAME))
+        return rounded, int(points(candidate.plan, vars(candidate.plan), sequence)), candidate.seconds
 
     shown, spare = ranked[:1], []
-    seen = Counter([shape_of(ranked[0].plan)])
-    for one in sorted([*ranked[1:], *leaders], key=simpler_first):
+    shown_of_shape = Counter([shape_of(ranked[0].plan)])
+    for candidate in sorted([*ranked[1:], *leaders], key=simpler_first):
         if len(shown) >= count:
             break
-        if any(twins(one, other) for other in (*shown, *spare)):
+        if any(twins(candidate, other) for other in (*shown, *spare)):
             continue
-        shape = shape_of(one.plan)
-        if seen[shape] < OF_A_SHAPE:
-            seen[shape] += 1
-            shown.append(one)
+        shape = shape_of(candidate.plan)
+        if shown_of_shape[shape] < OF_A_SHAPE:
+            shown_of_shape[shape] += 1
+            shown.append(candidate)
         elif len(spare) < count:
-            spare.append(one)
+            spare.append(candidate)
     rest = [*shown[1:], *spare[: count - len(shown)]] if len(shown) < count else shown[1:]
-    return [shown[0], *sorted(rest, key=lambda one: one.seconds)]
+    return [shown[0], *sorted(rest, key=lambda candidate: candidate.seconds)]

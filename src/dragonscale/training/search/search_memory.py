@@ -20,7 +20,7 @@ from dragonscale.training.plan.legality import family, rules
 from dragonscale.training.plan.plan import SOME_LAYERS, Plan
 from dragonscale.training.plan.simplicity import handicap, order, points, setting_points
 from dragonscale.training.plan.stages import layout_for
-from dragonscale.training.search.bands import job_error
+from dragonscale.training.search.error_bands import job_error
 from dragonscale.training.search.fast import Chosen, Judged
 from dragonscale.training.search.headroom import room_bytes
 from dragonscale.training.search.legal import counts_ends, unrunnable
@@ -46,7 +46,7 @@ class Candidate:
     seconds: float
     hbm_bytes: float
     roomy: bool = True
-    """Whether it leaves room in memory (`room`), with an uneven load of experts too."""
+    """Whether it leaves headroom in memory (`headroom`), with an uneven load of experts too."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,9 @@ class SeenRows:
     weights: tuple[Any, Any]
     staged: Any
 
-    def weight(self, words: Plan) -> Any:
+    def weight(self, settings: Plan) -> Any:
         """How the time of the rows is weighed under some words."""
-        return self.weights[words.zero >= 2]
+        return self.weights[settings.zero >= 2]
 
 
 @dataclass
@@ -74,7 +74,7 @@ class NearPlans:
     layers: int
     fastest: float = numpy.inf
     last: float = numpy.inf
-    words: list[Plan] = field(default_factory=list)
+    settings: list[Plan] = field(default_factory=list)
     rows: list[Any] = field(default_factory=list)
     size: int = 0
 
@@ -83,20 +83,23 @@ class NearPlans:
         """What is slower is of no interest."""
         return max(self.fastest * (1 + self.window), self.last)
 
-    def take(self, words: Plan, chosen: Chosen, places: Any, times: tuple[Any, Any], held: Any, sequence: int) -> None:
+    def take(
+        self, settings: Plan, chosen: Chosen, places: Any, times: tuple[Any, Any], hbm_bytes: Any, sequence: int
+    ) -> None:
         """Keep those of some places whose weighed time is near."""
         weighed, seconds = times
         self.fastest = min(self.fastest, float(weighed.min()))
-        near = weighed <= self.limit
-        kept = places[near]
-        numbers = {name: chosen.numbers[name][kept] for name in DEGREES}
-        rounds = numpy.broadcast_to(chosen.microbatches, len(chosen))[kept]
-        columns = [len(self.words), *numbers.values(), weighed[near], seconds[kept], held[kept]]
-        columns += [points(words, numbers, sequence) + layout_points(words, numbers, self.layers), rounds]
-        columns += [chosen.numbers[SOME_LAYERS][kept] if SOME_LAYERS in chosen.numbers else 0]
-        self.rows.append(numpy.stack([numpy.broadcast_to(column, len(kept)).astype(float) for column in columns]))
-        self.words.append(words)
-        self.size += len(kept)
+        is_near = weighed <= self.limit  # (places,)
+        near_rows = places[is_near]
+        degrees = {name: chosen.degrees[name][near_rows] for name in DEGREES}
+        rounds = numpy.broadcast_to(chosen.microbatches, len(chosen))[near_rows]
+        columns = [len(self.settings), *degrees.values(), weighed[is_near], seconds[near_rows], hbm_bytes[near_rows]]
+        columns += [points(settings, degrees, sequence) + layout_points(settings, degrees, self.layers), rounds]
+        columns += [chosen.degrees[SOME_LAYERS][near_rows] if SOME_LAYERS in chosen.degrees else 0]
+        # A table of floats: a row for each quantity, a column for each plan.
+        self.rows.append(numpy.stack([numpy.broadcast_to(column, len(near_rows)).astype(float) for column in columns]))
+        self.settings.append(settings)
+        self.size += len(near_rows)
         if self.size > MOST or self.last == numpy.inf:
             self._thin()
 
@@ -106,6 +109,7 @@ class NearPlans:
         table = table[:, numpy.argsort(table[WEIGHED], kind="stable")]
         self.last = float(table[WEIGHED, self.count - 1]) if table.shape[1] >= self.count else numpy.inf
         table = table[:, table[WEIGHED] <= self.limit]
+        # Of too many, microbatches are variants of one plan.
         if table.shape[1] > MOST // 2:
             words_and_mesh = [row for row in range(WEIGHED) if row != 1 + DEGREES.index("microbatch")]
             _, fastest = numpy.unique(table[words_and_mesh], axis=1, return_index=True)
@@ -124,13 +128,16 @@ class NearPlans:
         table = table[:, table[WEIGHED] <= self.limit]
         rare = table[WEIGHED] > (1 + 1e-9) * table[SECONDS]
         places = order(table[WEIGHED], table[HELD] / limit, table[POINTS], table[ROUNDS], slack, rare)
+        # The fastest as well, whatever is asked more of their kind.
         fastest = numpy.argsort(table[SECONDS], kind="stable")[: 4 * self.count]
-        return [self._candidate(table[:, place]) for place in dict.fromkeys([*places[: self.count], *fastest])]
+        return [self._candidate(table[:, index]) for index in dict.fromkeys([*places[: self.count], *fastest])]
 
     def _candidate(self, row: Any) -> Candidate:
-        numbers = {name: int(value) for name, value in zip(DEGREES, row[1:WEIGHED], strict=True)}
-        numbers |= {SOME_LAYERS: int(row[LAYERS])} if row[LAYERS] else {}
-        return Candidate(dealt(self.words[int(row[WORD])], numbers, self.layers), float(row[SECONDS]), float(row[HELD]))
+        degrees = {name: int(value) for name, value in zip(DEGREES, row[1:WEIGHED], strict=True)}
+        degrees |= {SOME_LAYERS: int(row[LAYERS])} if row[LAYERS] else {}
+        return Candidate(
+            dealt(self.settings[int(row[WORD])], degrees, self.layers), float(row[SECONDS]), float(row[HELD])
+        )
 
 
 @dataclass
@@ -176,133 +183,140 @@ class Keeper:
 
     def batch(self, chosen: Chosen) -> SeenRows:
         """Rows made ready to be seen under several words. Rows of one shape stand together."""
+        # The degrees of a shape in one integer, with enough bits for each.
         key = numpy.zeros(len(chosen), numpy.int64)
         for name, bits in zip(SHAPE, (0, 14, 18, 18), strict=True):
-            key = (key << bits) + chosen.numbers[name]
+            key = (key << bits) + chosen.degrees[name]
         starts = numpy.concatenate([[0], numpy.flatnonzero(key[1:] != key[:-1]) + 1])
-        shapes = numpy.array([self.shapes.setdefault(one, len(self.shapes)) for one in key[starts].tolist()])
+        shapes = numpy.array([self.shapes.setdefault(shape, len(self.shapes)) for shape in key[starts].tolist()])
         more = len(self.shapes) - len(self.leaders)
         self.leaders += [None] * more
         self.scores = numpy.concatenate([self.scores, numpy.full(more, numpy.inf)])
-        gains = (needed_gains(self.job, chosen.numbers, zero, self.error, self.dtype) for zero in (1, 3))
-        whole, sharded = (handicap(some, self.slack) for some in gains)
-        return SeenRows(chosen, starts, shapes, (whole, sharded), self.staged(chosen.numbers))
+        gains = (needed_gains(self.job, chosen.degrees, zero, self.error, self.dtype) for zero in (1, 3))
+        whole, sharded = (handicap(gain, self.slack) for gain in gains)
+        return SeenRows(chosen, starts, shapes, (whole, sharded), self.staged(chosen.degrees))
 
-    def staged(self, numbers: dict[str, Any]) -> Any:
+    def staged(self, degrees: dict[str, Any]) -> Any:
         """Which plans have stages that our own program runs: of one kind of layer, and even where there are several."""
-        order, chunks = self.job.model.program().order, numbers["pipe"] * numbers["virtual"]
-        most = longest_run(order)[1].times
+        order, chunks = self.job.model.program().order, degrees["pipe"] * degrees["virtual"]
+        longest = longest_run(order)[1].times
         ends = (len(order) % chunks != 0) & ((len(order) + 2) % chunks == 0) & bool(self.layers)
-        return (numbers["pipe"] == 1) | ((chunks <= most + 2 * ends) & (~ends | (most == len(order))))
+        return (degrees["pipe"] == 1) | ((chunks <= longest + 2 * ends) & (~ends | (longest == len(order))))
 
-    def see(self, words: Plan, batch: SeenRows, judged: Judged, line: int, uneven: Callable[[Any], Any]) -> None:
+    def see(self, settings: Plan, batch: SeenRows, judged: Judged, line: int, uneven: Callable[[Any], Any]) -> None:
         """Take in a batch of plans: one remat policy's line of what was judged; `uneven` tells the bytes at some places
         where the load of experts is uneven."""
         chosen, limit, size = batch.chosen, self.job.slice.chip.visible, len(batch.chosen)
-        seconds, held = judged.seconds[line], numpy.broadcast_to(judged.hbm_bytes[line], size)
-        laid, fits = numpy.broadcast_to(judged.possible, size), held <= limit
+        seconds, hbm_bytes = judged.seconds[line], numpy.broadcast_to(judged.hbm_bytes[line], size)
+        possible, fits = numpy.broadcast_to(judged.possible, size), hbm_bytes <= limit
         # All plans of a batch have a pipeline or none has.
-        runs = not unrunnable(replace(words, pipe=min(int(chosen.numbers["pipe"][0]), 2), context=2, tensor=2))
-        if words.remat != SOME_LAYERS:  # how many layers follows from memory: a variant, no plan of its own
+        runs = not unrunnable(replace(settings, pipe=min(int(chosen.degrees["pipe"][0]), 2), context=2, tensor=2))
+        if settings.remat != SOME_LAYERS:  # how many layers follows from memory: a variant, no plan of its own
             self.searched += size
-            self._count(laid, fits)
-            self.feasible += int(numpy.count_nonzero(laid & fits))
-        good = laid & fits
-        room = good & (held <= self.room)
-        if self.job.experts and len(doubtful := numpy.flatnonzero(room & (seconds <= FAR * self.pools[0].fastest))):
+            self._count(possible, fits)
+            self.feasible += int(numpy.count_nonzero(possible & fits))
+        good = possible & fits
+        is_roomy = good & (hbm_bytes <= self.room)
+        if self.job.experts and len(doubtful := numpy.flatnonzero(is_roomy & (seconds <= FAR * self.pools[0].fastest))):
             uneven_bytes = uneven(doubtful)
-            check_terms({"memory": numpy.where(numpy.isnan(uneven_bytes), uneven_bytes, 0.0)}, True, str(words))
-            room[doubtful] = uneven_bytes <= self.room
-        places = numpy.flatnonzero(good)
+            check_terms({"memory": numpy.where(numpy.isnan(uneven_bytes), uneven_bytes, 0.0)}, True, str(settings))
+            is_roomy[doubtful] = uneven_bytes <= self.room
+        places = numpy.flatnonzero(good)  # rows that lie on the network and fit
 
-        def label(place: int) -> Candidate:
-            numbers = {name: int(values[place]) for name, values in chosen.numbers.items()}
-            costs = float(seconds[place]), float(held[place]), bool(room[place])
-            return Candidate(dealt(words, numbers, self.layers), *costs)
+        def label(row: int) -> Candidate:
+            degrees = {name: int(values[row]) for name, values in chosen.degrees.items()}
+            costs = float(seconds[row]), float(hbm_bytes[row]), bool(is_roomy[row])
+            return Candidate(dealt(settings, degrees, self.layers), *costs)
 
         if len(places):
-            roomy = places[room[places]]
-            for place, pool in enumerate(self.pools[: 1 + runs]):
-                some, fit = (roomy, places) if not place else (one[batch.staged[one]] for one in (roomy, places))
-                weighed = (seconds * batch.weight(words))[some]
-                if len(some) and weighed.min() <= pool.limit:
-                    pool.take(words, chosen, some, (weighed, seconds), held, self.job.sequence)
-                elif len(fit) and not pool.size and not len(some):
-                    self._fill(place, seconds, held, fit, label)
-            self.front.offer(seconds[places], held[places], lambda place: label(int(places[place])))
+            roomy = places[is_roomy[places]]
+            for pool_index, pool in enumerate(self.pools[: 1 + runs]):
+                counted, fit = (
+                    (roomy, places) if not pool_index else (rows[batch.staged[rows]] for rows in (roomy, places))
+                )
+                weighed = (seconds * batch.weight(settings))[counted]
+                if len(counted) and weighed.min() <= pool.limit:
+                    pool.take(settings, chosen, counted, (weighed, seconds), hbm_bytes, self.job.sequence)
+                elif len(fit) and not pool.size and not len(counted):
+                    self._fill(pool_index, seconds, hbm_bytes, fit, label)
+            self.front.offer(seconds[places], hbm_bytes[places], lambda position: label(int(places[position])))
             if self.count > 1 and len(roomy):
-                self._lead(words, batch, numpy.where(room, seconds, numpy.inf), held)
+                self._lead(settings, batch, numpy.where(is_roomy, seconds, numpy.inf), hbm_bytes)
         elif not self.feasible:
-            self._miss(laid, held, label)
+            self._miss(possible, hbm_bytes, label)
 
-    def ranked(self, place: int) -> list[Candidate]:
+    def ranked(self, index: int) -> list[Candidate]:
         """The plans of a pool, the recommended one first; where none leaves room, the least full."""
-        least = self.least[place]
-        found = self.pools[place].ranked(self.job.slice.chip.visible, self.slack)
-        return found or ([] if least is None else [least])
+        least = self.least[index]
+        candidates = self.pools[index].ranked(self.job.slice.chip.visible, self.slack)
+        return candidates or ([] if least is None else [least])
 
     def tight(self) -> list[Candidate]:
         """The plans that leave no room and that no other beats in both time and memory, the fastest first."""
-        return [one for one in self.front.labels if not one.roomy]
+        return [candidate for candidate in self.front.labels if not candidate.roomy]
 
     def leading(self) -> list[Candidate]:
         """The best plan of every shape that has one."""
-        found = [one for one in self.leaders if one is not None]
-        return [Candidate(dealt(words, numbers, self.layers), step, held) for words, numbers, step, held in found]
+        leaders = [leader for leader in self.leaders if leader is not None]
+        return [
+            Candidate(dealt(settings, degrees, self.layers), step, hbm_bytes)
+            for settings, degrees, step, hbm_bytes in leaders
+        ]
 
-    def _lead(self, words: Plan, batch: SeenRows, seconds: Any, held: Any) -> None:
+    def _lead(self, settings: Plan, batch: SeenRows, seconds: Any, hbm_bytes: Any) -> None:
         """Remember the best plan of every shape."""
-        weighed = seconds * batch.weight(words)
-        scores = numpy.minimum.reduceat(weighed, batch.starts) * (1 + POINT * setting_points(words))
-        for place in numpy.flatnonzero(scores < self.scores[batch.shapes]).tolist():
-            shape = int(batch.shapes[place])
-            if scores[place] < self.scores[shape]:
-                start, stop = batch.starts[place], (*batch.starts[place + 1 : place + 2], len(seconds))[0]
-                self.scores[shape] = scores[place]
+        weighed = seconds * batch.weight(settings)
+        # The best time of each shape of the batch: (shapes,).
+        scores = numpy.minimum.reduceat(weighed, batch.starts) * (1 + POINT * setting_points(settings))
+        for index in numpy.flatnonzero(scores < self.scores[batch.shapes]).tolist():
+            shape = int(batch.shapes[index])
+            if scores[index] < self.scores[shape]:
+                start, stop = batch.starts[index], (*batch.starts[index + 1 : index + 2], len(seconds))[0]
+                self.scores[shape] = scores[index]
                 best = int(start + numpy.argmin(weighed[start:stop]))
-                numbers = {name: int(values[best]) for name, values in batch.chosen.numbers.items()}
-                self.leaders[shape] = (words, numbers, float(seconds[best]), float(held[best]))
+                degrees = {name: int(values[best]) for name, values in batch.chosen.degrees.items()}
+                self.leaders[shape] = (settings, degrees, float(seconds[best]), float(hbm_bytes[best]))
 
-    def _fill(self, place: int, seconds: Any, held: Any, places: Any, label: Callable[[int], Candidate]) -> None:
+    def _fill(self, pool: int, seconds: Any, hbm_bytes: Any, places: Any, label: Callable[[int], Candidate]) -> None:
         """Remember the least full plan, to the percent, and of as full ones the fastest."""
-        percent = numpy.ceil(held[places] / self.job.slice.chip.visible * 100)
+        percent = numpy.ceil(hbm_bytes[places] / self.job.slice.chip.visible * 100)
         best = int(places[numpy.lexsort((seconds[places], percent))[0]])
-        found, old = label(best), self.least[place]
-        if old is None or self._fullness(found) < self._fullness(old):
-            self.least[place] = found
+        candidate, old = label(best), self.least[pool]
+        if old is None or self._fullness(candidate) < self._fullness(old):
+            self.least[pool] = candidate
 
-    def _fullness(self, one: Candidate) -> tuple[float, float]:
-        return float(numpy.ceil(one.hbm_bytes / self.job.slice.chip.visible * 100)), one.seconds
+    def _fullness(self, candidate: Candidate) -> tuple[float, float]:
+        return float(numpy.ceil(candidate.hbm_bytes / self.job.slice.chip.visible * 100)), candidate.seconds
 
-    def _count(self, laid: Any, fits: Any) -> None:
-        for name, broken in (("torus", ~laid), ("memory", laid & ~fits)):
+    def _count(self, possible: Any, fits: Any) -> None:
+        for name, broken in (("torus", ~possible), ("memory", possible & ~fits)):
             self.misses[name] = self.misses.get(name, 0) + int(numpy.count_nonzero(broken))
 
-    def _miss(self, otherwise: Any, held: Any, label: Callable[[int], Candidate]) -> None:
+    def _miss(self, otherwise: Any, hbm_bytes: Any, label: Callable[[int], Candidate]) -> None:
         places = numpy.flatnonzero(otherwise)
         if len(places):
-            place = int(places[numpy.argmin(held[places])])
-            if self.nearest is None or held[place] < self.nearest.hbm_bytes:
-                self.nearest = label(place)
+            row = int(places[numpy.argmin(hbm_bytes[places])])
+            if self.nearest is None or hbm_bytes[row] < self.nearest.hbm_bytes:
+                self.nearest = label(row)
 
 
-def dealt(words: Plan, numbers: dict[str, int], layers: int) -> Plan:
+def dealt(settings: Plan, degrees: dict[str, int], layers: int) -> Plan:
     """A plan of the search, with the layout that its layers were dealt by and how many of them are recomputed."""
-    layout = layout_for(layers, numbers["pipe"], numbers["virtual"]) if words.layout == "even" else words.layout
-    plain = {name: value for name, value in numbers.items() if name != SOME_LAYERS}
-    remat = f"block:{numbers[SOME_LAYERS]}" if SOME_LAYERS in numbers else words.remat
-    return replace(words, **plain, layout=layout, remat=remat)
+    layout = layout_for(layers, degrees["pipe"], degrees["virtual"]) if settings.layout == "even" else settings.layout
+    plain = {name: value for name, value in degrees.items() if name != SOME_LAYERS}
+    remat = f"block:{degrees[SOME_LAYERS]}" if SOME_LAYERS in degrees else settings.remat
+    return replace(settings, **plain, layout=layout, remat=remat)
 
 
-def layout_points(words: Plan, numbers: dict[str, Any], layers: int) -> Any:
+def layout_points(settings: Plan, degrees: dict[str, Any], layers: int) -> Any:
     """The point of a layout that plans get when their layers are dealt, which their words do not say yet.
 
     >>> numbers = {"pipe": numpy.array([2, 2, 1]), "virtual": numpy.array([41, 40, 1])}
     >>> layout_points(Plan(), numbers, 80).tolist()  # 80 layers and two ends
     [1, 0, 0]
     """
-    if words.layout != "even" or not layers:
+    if settings.layout != "even" or not layers:
         return 0
-    stages, place = numpy.unique(numpy.stack([numbers["pipe"], numbers["virtual"]]), axis=1, return_inverse=True)
+    stages, which = numpy.unique(numpy.stack([degrees["pipe"], degrees["virtual"]]), axis=1, return_inverse=True)
     uneven = [layout_for(layers, int(pipe), int(virtual)) != "even" for pipe, virtual in stages.T]
-    return numpy.array(uneven, int)[place.reshape(-1)]
+    return numpy.array(uneven, int)[which.reshape(-1)]

@@ -57,20 +57,20 @@ def parse_space(text: str) -> Space:
     >>> parse_space("tensor=8, remat=block|none").remat
     ('block', 'none')
     """
-    found: dict[str, Any] = dict(vars(Space()))
+    fields: dict[str, Any] = dict(vars(Space()))
     for part in settings_of(text):
         name, written = read_setting(part, text)
-        found["named"] |= {name}
-        values: list[Any] = list(dict.fromkeys(read_field(name, one) for one in written.split("|")))
+        fields["named"] |= {name}
+        values: list[Any] = list(dict.fromkeys(read_field(name, option) for option in written.split("|")))
         if name in CHOICES:
-            found[name] = tuple(values)
+            fields[name] = tuple(values)
         elif len(values) > 1:
             raise InputError(f"In {shorten(text)} {name} has several values; only {', '.join(CHOICES)} may.")
         elif name in SETTINGS:
-            found["fixed"] = found["fixed"] | {name: values[0]}
+            fields["fixed"] = fields["fixed"] | {name: values[0]}
         else:
-            found["words"] = replace(found["words"], **{name: values[0]})
-    return Space(**found)
+            fields["words"] = replace(fields["words"], **{name: values[0]})
+    return Space(**fields)
 
 
 def divisors(number: int) -> list[int]:
@@ -90,9 +90,9 @@ def even_chunks(layers: int, stages: int) -> tuple[int, ...]:
     >>> even_chunks(96, 8), even_chunks(126, 16)
     ((2, 3, 4, 6, 12), (2, 3, 4, 8))
     """
-    found = {math.ceil(layers / (stages * size)) for size in range(1, layers // stages + 1)}
-    found |= {count for count in divisors(layers + 2) if layout_for(layers, stages, count) == "ends"}
-    return tuple(sorted(count for count in found if count > 1 and stages * count <= layers + 2))
+    counts = {math.ceil(layers / (stages * size)) for size in range(1, layers // stages + 1)}
+    counts |= {count for count in divisors(layers + 2) if layout_for(layers, stages, count) == "ends"}
+    return tuple(sorted(count for count in counts if count > 1 and stages * count <= layers + 2))
 
 
 SPLIT = {"n": "query heads", "f": "hidden dims", "z": "shared experts' hidden dims", "i": "indexer heads"}
@@ -113,45 +113,49 @@ def undivided(job: Job, ways: int) -> str:
 
 def misfits(job: Job, plan: Plan) -> list[str]:
     """Why a plan is not in the space of a job, beside the limits that `evaluation.problems` names."""
-    found: list[str] = []
-    rounds = job.batch // (plan.replicas * plan.microbatch)
+    reasons: list[str] = []
+    rounds = job.batch // (plan.replicas * plan.microbatch)  # microbatches of a replica
     experts = [section.dims["e"] for section in job.model.program().sections if "e" in section.dims]
     if undivided(job, plan.tensor):
-        found.append(f"tensor={plan.tensor} does not divide the model's {undivided(job, plan.tensor)}")
+        reasons.append(f"tensor={plan.tensor} does not divide the model's {undivided(job, plan.tensor)}")
+    # Zigzag order cuts a sequence into two chunks for each chip of `context`.
     shards = plan.context * (plan.tensor if plan.sequence else 1)
     if job.sequence % shards or (plan.context > 1 and job.sequence % (2 * plan.context)):
         over = f"context={plan.context}" + (f" and tensor={plan.tensor}" if plan.sequence else "")
-        found.append(f"a sequence of {job.sequence} does not divide over {over}")
+        reasons.append(f"a sequence of {job.sequence} does not divide over {over}")
     if plan.expert > 1 and (not experts or any(count % plan.expert for count in experts)):
-        held = f"{experts[0]} experts do not divide over" if experts else "the model has no experts for"
-        found.append(f"{held} expert={plan.expert}")
+        experts_text = f"{experts[0]} experts do not divide over" if experts else "the model has no experts for"
+        reasons.append(f"{experts_text} expert={plan.expert}")
     if not numpy.all(deals_heads(job, plan, {name: getattr(plan, name) for name in AXES})):
         ways = f"context={plan.context} x tensor={plan.tensor}"
         heads = sorted({section.dims["n"] for section in job.model.program().sections if "n" in section.dims})
-        found.append(
+        reasons.append(
             f"Ulysses deals heads to {ways} chips, and the model's {heads[0]} query heads do not divide by that"
         )
-    found += _unspread(job, plan)
+    reasons += _unspread(job, plan)
     if misdealt := layout_problem(job.model.n_layers, plan.pipe, plan.virtual, plan.layout):
-        found.append(misdealt)
+        reasons.append(misdealt)
     if plan.virtual > 1 and (plan.schedule != "interleaved" or plan.pipe == 1):
-        found.append(f"virtual={plan.virtual} needs a pipeline with schedule=interleaved")
+        reasons.append(f"virtual={plan.virtual} needs a pipeline with schedule=interleaved")
     if plan.schedule == "interleaved" and plan.virtual > 1 and rounds % plan.pipe:
-        found.append(f"interleaving takes microbatches in rounds of pipe={plan.pipe}, and there are {rounds}")
+        reasons.append(f"interleaving takes microbatches in rounds of pipe={plan.pipe}, and there are {rounds}")
     if plan.schedule == "dualpipe" and plan.pipe > 1 and (plan.pipe % 2 or rounds % 2 or rounds < 2 * plan.pipe):
-        found.append(f"dualpipe needs an even pipe and microbatches, at least 2 x {plan.pipe}, and there are {rounds}")
-    return found
+        reasons.append(
+            f"dualpipe needs an even pipe and microbatches, at least 2 x {plan.pipe}, and there are {rounds}"
+        )
+    return reasons
 
 
-def deals_heads(job: Job, words: Plan, numbers: dict[str, Any]) -> Any:
+def deals_heads(job: Job, settings: Plan, degrees: dict[str, Any]) -> Any:
     """Where query heads divide over the chips that Ulysses deals them to; KV heads divide, or are copied to as many."""
-    if words.context_by != "ulysses":
+    if settings.context_by != "ulysses":
         return True
-    ways, deal = numbers["context"] * numbers["tensor"], True
+    # Each chip of context and tensor gets whole heads.
+    ways, deal = degrees["context"] * degrees["tensor"], True
     for section in job.model.program().sections:
         queries, keys = (section.dims.get(name, 0) for name in ("n", "k"))
         deal = deal & (queries % ways == 0) & ((keys % ways == 0) | (ways % max(keys, 1) == 0))
-    return deal | (numbers["context"] == 1)
+    return deal | (degrees["context"] == 1)
 
 
 def _unspread(job: Job, plan: Plan) -> list[str]:
@@ -178,7 +182,7 @@ small to be worth it."""
 def axis_sizes(job: Job, space: Space | None = None) -> dict[str, list[int]]:
     """The sizes that each mesh axis may have, apart from what the others take: those that divide what they split, and
     that the stack has."""
-    every, space = divisors(job.slice.chips), space or Space()
+    all_sizes, space = divisors(job.slice.chips), space or Space()
     row = rules(job.stack.name, family(job.slice.chip), tuned=job.tuning.tunes)
 
     def has(name: str, size: int) -> bool:
@@ -197,14 +201,16 @@ def axis_sizes(job: Job, space: Space | None = None) -> dict[str, list[int]]:
 
     experts = [section.dims["e"] for section in job.model.program().sections if "e" in section.dims]
 
-    found = {
-        "tensor": [size for size in every if splits(size)],
-        "context": [size for size in every if cuts(size)],
-        "expert": [size for size in every if size == 1 or (experts and all(count % size == 0 for count in experts))],
-        "pipe": [size for size in every if stages(size)],
-        "fsdp": every,
+    by_axis = {
+        "tensor": [size for size in all_sizes if splits(size)],
+        "context": [size for size in all_sizes if cuts(size)],
+        "expert": [
+            size for size in all_sizes if size == 1 or (experts and all(count % size == 0 for count in experts))
+        ],
+        "pipe": [size for size in all_sizes if stages(size)],
+        "fsdp": all_sizes,
     }
-    return {name: [size for size in sizes if has(name, size)] for name, sizes in found.items()}
+    return {name: [size for size in sizes if has(name, size)] for name, sizes in by_axis.items()}
 
 
 def meshes(job: Job, space: Space | None = None) -> dict[str, Any]:
@@ -212,28 +218,30 @@ def meshes(job: Job, space: Space | None = None) -> dict[str, Any]:
     space = space or Space()
     fixed, sizes = space.fixed, axis_sizes(job, space)
     experts = min((s.dims["e"] for s in job.model.program().sections if "e" in s.dims), default=0)
+    # Axis by axis: every partial mesh is combined with every size that divides the chips that are left.
     left = numpy.array([job.slice.chips])
-    found: dict[str, Any] = {}
+    axes: dict[str, Any] = {}
     for name in ("tensor", "context", "expert", "pipe", "fsdp"):
         allowed = numpy.array([size for size in sizes[name] if size == fixed.get(name, size)], int)
         rows, choice = numpy.nonzero(left[:, None] % allowed[None, :] == 0)
-        found = {other: values[rows] for other, values in found.items()} | {name: allowed[choice]}
-        left = left[rows] // found[name]
-    found["data"] = left
+        axes = {other: values[rows] for other, values in axes.items()} | {name: allowed[choice]}
+        left = left[rows] // axes[name]
+    axes["data"] = left
+    # What no axis by itself can tell: whether batch and sequence divide.
     keep = left == fixed.get("data", left)
-    keep &= job.batch % (found["data"] * found["fsdp"] * found["expert"]) == 0
-    keep &= job.sequence % (found["context"] * (found["tensor"] if space.words.sequence else 1)) == 0
+    keep &= job.batch % (axes["data"] * axes["fsdp"] * axes["expert"]) == 0
+    keep &= job.sequence % (axes["context"] * (axes["tensor"] if space.words.sequence else 1)) == 0
     if job.slice.pods > 1 and not space.force and "data" not in fixed and "fsdp" not in fixed:
         # Between pods only replicas or stages: sharded weights would cross the data centre's network for every layer.
-        apart = (found["data"] * found["pipe"]) % job.slice.pods == 0
-        keep &= apart | ~numpy.any(keep & apart)
+        whole_pods = (axes["data"] * axes["pipe"]) % job.slice.pods == 0
+        keep &= whole_pods | ~numpy.any(keep & whole_pods)
     if space.context_by == ("ulysses",):
-        keep &= deals_heads(job, Plan(context_by="ulysses"), found)
+        keep &= deals_heads(job, Plan(context_by="ulysses"), axes)
     if experts and not space.words.etp:
-        ways = found["expert"] * found["tensor"]
+        ways = axes["expert"] * axes["tensor"]
         row = rules(job.stack.name, family(job.slice.chip), tuned=job.tuning.tunes)
         keep &= (experts % ways == 0) | ((ways > experts) & (row.slices_experts or space.force))
-    return {name: found[name][keep] for name in AXES}
+    return {name: axes[name][keep] for name in AXES}
 
 
 @dataclass(frozen=True)

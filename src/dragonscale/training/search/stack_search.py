@@ -62,6 +62,7 @@ def search_stacks(
     """The search with each stack that people run there, the one to take first; of a job with a named stack, one. If
     none of these can run what was asked for, less usual stacks that can are searched."""
     jobs = usual_jobs(job)
+    # A stack that cannot run what was asked for still gives an answer: why.
     if all(refusals(usual, space) for usual in jobs):
         jobs = _able_jobs(unusual_jobs(job), jobs, space) or jobs
     searches: list[StackSearch] = []
@@ -82,7 +83,7 @@ def faster_stacks(tried: Sequence[StackSearch], space: Space, slack: float = SLA
     """Less usual stacks that are faster than the best of those that were tried, by more than the error of predictions,
     and leave as much headroom in memory."""
     best, searched = tried[0].best, {result.job.stack.name for result in tried}
-    if best is None:
+    if best is None:  # remedies name other stacks where nothing fits
         return []
     faster: list[StackSearch] = []
     for job in unusual_jobs(tried[0].job):

@@ -19,7 +19,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from dragonscale.prompt_http import WRONG_PATH
 from dragonscale.web.kept import key_of
 from dragonscale.web.server.files import PageFiles, accepts_gzip
-from dragonscale.web.server.gate import PageGate, Refusal, tab_of, too_fast
+from dragonscale.web.server.gate import PageGate, Refusal
 from dragonscale.web.server.jobs import JobDesk
 from dragonscale.web.server.lanes import has_slow_panel, lane_of
 from dragonscale.web.server.pool import WorkerPool
@@ -52,8 +52,8 @@ class PageApp:
         return json_answer({"status": "ok", **self.pool.stats(), "jobs": self.jobs.stats()})
 
     async def _ask(self, request: Request) -> Response:
-        body, asked = await self._body(request)
-        turn = Turn(body, request.state.address, tab_of(dict(request.scope["headers"])), lane_of(asked), _key(asked))
+        body, question = await self._body(request)
+        turn = Turn(body, lane_of(question), _key(question))
         try:
             self.pool.submit(turn)
         except Crowded as error:
@@ -61,9 +61,9 @@ class PageApp:
         return LineStream(lines_of(turn), request, after=lambda: self.pool.leave(turn))
 
     async def _begin_job(self, request: Request) -> Response:
-        _, asked = await self._body(request)
+        _, question = await self._body(request)
         try:
-            return json_answer({"id": self.jobs.begin(asked, request.state.address)}, 202)
+            return json_answer({"id": self.jobs.begin(question)}, 202)
         except Crowded as error:
             raise _busy(error) from None
 
@@ -80,25 +80,23 @@ class PageApp:
         """The body of a request, read within its time and size, and the object in it."""
         if request.headers.get("content-type", "").split(";")[0].strip().lower() != "application/json":
             raise Refusal(415, "The body of a request is JSON, with the header `content-type: application/json`.")
-        most, said = self.settings.body_bytes, request.headers.get("content-length", "0")
-        if not said.isdigit() or int(said) > READ * most:
-            raise _too_large(most)
+        max_bytes, stated_length = self.settings.body_bytes, request.headers.get("content-length", "0")
+        if not stated_length.isdigit() or int(stated_length) > READ * max_bytes:
+            raise _too_large(max_bytes)
         body, size = bytearray(), 0
         try:
             async with asyncio.timeout(self.settings.body_s):
                 async for part in request.stream():
                     size += len(part)
-                    body += part if size <= most else b""
-                    if size > READ * most:
-                        raise _too_large(most)
+                    body += part if size <= max_bytes else b""
+                    if size > READ * max_bytes:
+                        raise _too_large(max_bytes)
         except ClientDisconnect:
             raise Refusal(400, "The client has gone.") from None
         except TimeoutError:
             raise Refusal(408, f"The body was not sent within {self.settings.body_s:g} s.") from None
-        if not request.state.large.take(request.state.address, float(size)):
-            raise too_fast()
-        if size > most:  # read to its end, because a client hears nothing before it has sent all
-            raise _too_large(most)
+        if size > max_bytes:  # read to its end, because a client hears nothing before it has sent all
+            raise _too_large(max_bytes)
         return bytes(body), _object(bytes(body))
 
 
@@ -162,8 +160,8 @@ def _busy(error: Crowded) -> Refusal:
     return Refusal(429, str(error), "busy", {"retry-after": str(error.retry_after)})
 
 
-def _too_large(most: int) -> Refusal:
-    return Refusal(413, f"The request is larger than {most / 1e6:.1f} MB, the most that is read.", "limit")
+def _too_large(max_bytes: int) -> Refusal:
+    return Refusal(413, f"The request is larger than {max_bytes / 1e6:.1f} MB, the most that is read.", "limit")
 
 
 async def _told(_request: Request, error: Exception) -> Response:

@@ -5,7 +5,6 @@ import os
 import sys
 import webbrowser
 from importlib.util import find_spec
-from typing import Any
 
 from dragonscale.commands.questions.faces import WebQuestion
 from dragonscale.errors import InputError
@@ -24,12 +23,17 @@ def ask(question: WebQuestion, listener: Listener) -> None:
     if question.workers is not None and not 1 <= question.workers <= 256:
         raise InputError(f"--workers is {question.workers}; it takes 1 to 256.")
     names = tuple(name.strip().lower() for name in question.allow_host.split(",") if name.strip())
-    given: dict[str, Any] = {name: getattr(question, name) for name in ("host", "port", "offline", "proxy")}
     settings = PageSettings(
-        workers=question.workers or default_workers(), names=names, log=bool(question.verbose), **given
+        host=question.host,
+        port=question.port,
+        names=names,
+        proxy=question.proxy,
+        offline=question.offline,
+        workers=question.workers or default_workers(),
+        log=bool(question.verbose),
     )
-    with listen(settings) as own:
-        address = url_of(settings.host, own.getsockname()[1])
+    with listen(settings) as listening:
+        address = url_of(settings.host, listening.getsockname()[1])
         listener.log(f"The page is at {address} (Ctrl-C stops it); {settings.workers} workers are starting …")
         if not settings.loopback:
             listener.log(f"Warning: everybody who can reach {settings.host} can use this server.")
@@ -40,7 +44,7 @@ def ask(question: WebQuestion, listener: Listener) -> None:
                 webbrowser.open(address)
 
         with StderrRelay():
-            asyncio.run(serve_page(settings, own, ready))
+            asyncio.run(serve_page(settings, listening, ready))
     listener.log("Stopped.")
 
 

@@ -65,58 +65,58 @@ class PageFiles:
         self._scan()
 
     def _scan(self) -> None:
-        found = sorted(path for path in self.folder.rglob("*") if path.is_file())
-        self.places = {"/" + path.relative_to(self.folder).as_posix(): path for path in found}
+        paths = sorted(path for path in self.folder.rglob("*") if path.is_file())
+        self.places = {"/" + path.relative_to(self.folder).as_posix(): path for path in paths}
         if (self.docs / "web.md").is_file():
             shown = [*self.docs.rglob("*.md"), *(self.docs / "pictures").glob("*.svg")]
             self.places |= {f"/docs/{path.relative_to(self.docs).as_posix()}": path for path in sorted(shown)}
-        self.made = bundled({name[1:]: path.read_bytes() for name, path in self.places.items() if path in set(found)})
+        self.made = bundled({name[1:]: path.read_bytes() for name, path in self.places.items() if path in set(paths)})
         self.version = self._stat()
         self.scanned = time.monotonic()
-        for name in (*self.places, *(f"/{one}" for one in self.made)):
+        for name in (*self.places, *(f"/{name}" for name in self.made)):
             self.file(name)
 
     def _stat(self) -> tuple[int, int]:
         """The state of the modules and styles on the disk."""
         now = [os.stat(path) for name, path in self.places.items() if not name.startswith("/docs/")]
-        return max((one.st_mtime_ns for one in now), default=0), sum(one.st_size for one in now)
+        return max((status.st_mtime_ns for status in now), default=0), sum(status.st_size for status in now)
 
     def file(self, name: str) -> PageFile | None:
         """The file at a path of the address, read again where it changed."""
         name = "/index.html" if name == "/" else name
-        made = name[1:] in self.made
+        is_bundled = name[1:] in self.made
         old = time.monotonic() - self.scanned > RESCAN_S
-        if old and ((made and self._stat() != self.version) or (not made and name not in self.places)):
+        if old and ((is_bundled and self._stat() != self.version) or (not is_bundled and name not in self.places)):
             self._scan()
-        if made:
-            known = self.files.get(name)
-            if known is None or known.version != self.version:
-                known = self.files[name] = _packed(name, self.made[name[1:]], self.version)
-            return known
+        if is_bundled:
+            file = self.files.get(name)
+            if file is None or file.version != self.version:
+                file = self.files[name] = _packed(name, self.made[name[1:]], self.version)
+            return file
         path = self.places.get(name)
         if path is None:
             return None
         try:
             now = os.stat(path)
-            known = self.files.get(name)
-            if known is None or known.version != (now.st_mtime_ns, now.st_size):
-                known = self.files[name] = _read(path, now)
+            file = self.files.get(name)
+            if file is None or file.version != (now.st_mtime_ns, now.st_size):
+                file = self.files[name] = _read(path, now)
         except OSError:
             return None
-        return known
+        return file
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["method"] not in ("GET", "HEAD"):
             raise Refusal(405, WRONG_PATH[405], headers={"allow": "GET, HEAD"})
-        one = self.file(scope["path"])
-        if one is None:
+        file = self.file(scope["path"])
+        if file is None:
             raise Refusal(404, WRONG_PATH[404])
         headers = dict(scope["headers"])
-        packed = bool(one.packed) and accepts_gzip(headers)
+        packed = bool(file.packed) and accepts_gzip(headers)
         more = {"content-encoding": "gzip"} if packed else {}
-        answer = Response(one.packed if packed else one.body, headers=one.headers | more, media_type=one.kind)
-        if one.headers["etag"].encode() in headers.get(b"if-none-match", b""):
-            answer = Response(status_code=304, headers=one.headers)
+        answer = Response(file.packed if packed else file.body, headers=file.headers | more, media_type=file.kind)
+        if file.headers["etag"].encode() in headers.get(b"if-none-match", b""):
+            answer = Response(status_code=304, headers=file.headers)
         await answer(scope, receive, send)
 
 

@@ -81,11 +81,11 @@ def _answer(request: Mapping[str, Any], send: Any) -> None:
 
 def job_question(command: str, fields: Mapping[str, Any], dropped: Mapping[str, str]) -> Any:
     """The question of a job, from fields that were typed."""
-    given = {name: value for name, value in fields.items() if value not in ("", None, [], False)}
+    filled = {name: value for name, value in fields.items() if value not in ("", None, [], False)}
     for name in REFUSED:
-        if name in given:
+        if name in filled:
             raise InputError(f"{name} cannot be set on the page; use `dscale {command}` on the command line.")
-    question, model = question_of(command, given), given.get("model")
+    question, model = question_of(command, filled), filled.get("model")
     if isinstance(model, str) and model in dropped:
         dropped_model(model, dropped[model])  # refused here where it is no config
         Path("config.json").write_text(dropped[model], encoding="utf-8")

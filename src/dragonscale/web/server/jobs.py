@@ -39,8 +39,8 @@ LOGINS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH")
 class PageJob:
     """One job: its request, what it has said, and its process while it runs."""
 
-    def __init__(self, id: str, order: dict[str, Any], address: str) -> None:
-        self.id, self.order, self.address = id, order, address
+    def __init__(self, id: str, order: dict[str, Any]) -> None:
+        self.id, self.order = id, order
         self.state = "waiting"  # or running, over
         self.said: list[bytes] = []
         self.begun = self.ended = 0.0
@@ -100,12 +100,10 @@ class JobDesk:
         self.waiting: deque[PageJob] = deque()
         self.running: dict[str, asyncio.Task[None]] = {}
 
-    def begin(self, request: Mapping[str, Any], address: str) -> str:
+    def begin(self, request: Mapping[str, Any]) -> str:
         """Queue a job; its id."""
-        job = PageJob(secrets.token_urlsafe(16), self._order(request), address)
-        limits = self.settings
-        mine = sum(one.address == address for one in self.waiting)
-        if len(self.waiting) >= limits.jobs_waiting or mine >= limits.jobs_waiting_per_address:
+        job = PageJob(secrets.token_urlsafe(16), self._order(request))
+        if len(self.waiting) >= self.settings.jobs_waiting:
             raise Crowded(f"{len(self.waiting)} jobs wait already; try again in a minute.", 60)
         self._forget()
         self.jobs[job.id] = job
@@ -117,7 +115,7 @@ class JobDesk:
         kind, fields, dropped = request.get("kind"), request.get("fields", {}), request.get("dropped", {})
         if kind not in JOBS:
             raise Refusal(400, str(unknown("kind of job", kind, JOBS)), "input")
-        texts = isinstance(dropped, dict) and all(isinstance(one, str) for one in dropped.values())
+        texts = isinstance(dropped, dict) and all(isinstance(text, str) for text in dropped.values())
         if not isinstance(fields, dict) or not texts:
             raise Refusal(400, "A job has `fields` and `dropped`, objects.", "input")
         limits = self.settings
@@ -178,12 +176,12 @@ class JobDesk:
 
     def _forget(self) -> None:
         """Drop results that are old, and the oldest of too many."""
-        over = sorted((one for one in self.jobs.values() if one.state == "over"), key=lambda one: one.ended)
+        over = sorted((job for job in self.jobs.values() if job.state == "over"), key=lambda job: job.ended)
         until = time.monotonic() - self.settings.job_kept_s
         many = max(len(over) - self.settings.jobs_kept, 0)
-        for index, one in enumerate(over):
-            if index < many or one.ended < until:
-                del self.jobs[one.id]
+        for index, job in enumerate(over):
+            if index < many or job.ended < until:
+                del self.jobs[job.id]
 
     def stats(self) -> dict[str, int]:
         """How many wait and run."""

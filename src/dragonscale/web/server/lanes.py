@@ -38,11 +38,11 @@ def lane_of(request: Mapping[str, Any]) -> str:
         return BEHIND if panels else SLOW  # no list asks for all, the answer too
     if view in _FACTS:
         return QUICK
-    given = fields if isinstance(fields, Mapping) else {}
-    if view not in _SEARCHED or not given.get("plan"):
+    question = fields if isinstance(fields, Mapping) else {}
+    if view not in _SEARCHED or not question.get("plan"):
         return SLOW
     full = (
-        view == "train" and not given.get("alone") and request.get("brief") is not True
+        view == "train" and not question.get("alone") and request.get("brief") is not True
     )  # what would help is looked for
     return SLOW if full else QUICK
 

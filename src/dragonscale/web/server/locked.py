@@ -42,13 +42,15 @@ _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 def python_folders() -> tuple[str, ...]:
     """Where Python and its packages are."""
-    found = {sys.prefix, sys.base_prefix, sys.exec_prefix, PACKAGE, *site.getsitepackages(), site.getusersitepackages()}
-    found |= {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    found |= {entry for entry in sys.path if entry and os.path.isabs(entry)}  # editable installs add theirs
+    folders = {sys.prefix, sys.base_prefix, sys.exec_prefix, PACKAGE}
+    folders |= {*site.getsitepackages(), site.getusersitepackages()}
+    folders |= {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    folders |= {entry for entry in sys.path if entry and os.path.isabs(entry)}  # editable installs add theirs
     wide = {
-        os.path.realpath(one) for one in ("/", os.path.expanduser("~"), tempfile.gettempdir(), "/tmp", "/etc", "/home")
+        os.path.realpath(folder)
+        for folder in ("/", os.path.expanduser("~"), tempfile.gettempdir(), "/tmp", "/etc", "/home")
     }
-    return tuple(sorted({os.path.realpath(one) for one in found if one} - wide))
+    return tuple(sorted({os.path.realpath(folder) for folder in folders if folder} - wide))
 
 
 class WorkerLock:
@@ -82,7 +84,7 @@ class WorkerLock:
     def _open(self, path: Any, mode: Any, flags: Any) -> None:
         if isinstance(path, int):
             return  # a descriptor that is open already
-        writes = bool(flags & _WRITES) if isinstance(flags, int) else any(one in (mode or "r") for one in "wax+")
+        writes = bool(flags & _WRITES) if isinstance(flags, int) else any(letter in (mode or "r") for letter in "wax+")
         self._must(path, self.writable if writes else self.readable)
 
     def _own_library(self, arguments: tuple[Any, ...]) -> bool:
@@ -100,10 +102,12 @@ class WorkerLock:
 def _within(path: Any, roots: tuple[str, ...]) -> bool:
     try:
         text = os.fsdecode(path)
-        found = text if text in _DEVICES else os.path.realpath(text)
+        resolved = text if text in _DEVICES else os.path.realpath(text)
     except (TypeError, ValueError):  # a NUL in it
         return False
-    return found in _DEVICES or any(found == root or found.startswith(root.rstrip("/") + "/") for root in roots)
+    return resolved in _DEVICES or any(
+        resolved == root or resolved.startswith(root.rstrip("/") + "/") for root in roots
+    )
 
 
 def _roots(paths: Iterable[str]) -> tuple[str, ...]:

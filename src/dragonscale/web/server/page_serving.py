@@ -3,6 +3,7 @@ anything behind."""
 
 import asyncio
 import contextlib
+import os
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -10,9 +11,8 @@ from collections.abc import Callable, Iterator
 import uvicorn
 
 from dragonscale.errors import InputError
-from dragonscale.prompt_http import QUIET
+from dragonscale.prompt_http import QUIET, PromptProtocol
 from dragonscale.web.server.app import make_app
-from dragonscale.web.server.connections import protocol_of
 from dragonscale.web.server.jobs import JobDesk
 from dragonscale.web.server.pool import WorkerPool
 from dragonscale.web.server.processes import tell
@@ -35,15 +35,26 @@ def listen(settings: PageSettings) -> socket.socket:
     try:
         where = settings.host, settings.port
         family, *_ = socket.getaddrinfo(*where, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        return socket.create_server(where, family=family, backlog=1024)
+        # asyncio sends small answers at once (TCP_NODELAY) only over sockets that say TCP by their number, and a
+        # connection takes that from its listener; otherwise each answer waits 40 ms for an acknowledgement
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        if os.name == "posix":
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(where)
+            listener.listen(1024)
+        except BaseException:
+            listener.close()
+            raise
+        return listener
     except OverflowError:
         raise InputError(f"--port is {settings.port}; it takes 0 to 65535.") from None
     except OSError as error:
         if isinstance(error, socket.gaierror):
             raise InputError(f"--host is {settings.host!r}, which is no address of this machine.") from None
         why = "is in use" if "in use" in str(error) else f"cannot be had ({error.strerror or error})"
-        said = f"The address {settings.host}:{settings.port} {why}; choose another with --port"
-        raise InputError(f"{said}, or --port 0 for any that is free.") from None
+        sentence = f"The address {settings.host}:{settings.port} {why}; choose another with --port"
+        raise InputError(f"{sentence}, or --port 0 for any that is free.") from None
 
 
 async def serve_page(
@@ -58,13 +69,14 @@ async def serve_page(
     app = make_app(settings, pool, jobs, tell if settings.log else None)
     config = uvicorn.Config(
         app,
-        http=protocol_of(settings),
+        http=PromptProtocol,
         loop="asyncio",
         log_level="critical",
         timeout_keep_alive=int(settings.idle_s),
         timeout_graceful_shutdown=GRACE,
         h11_max_incomplete_event_size=32 << 10,
-        **QUIET,
+        limit_concurrency=settings.connections,
+        **QUIET | {"proxy_headers": bool(settings.proxy), "forwarded_allow_ips": settings.proxy or None},
     )
     server = PageServer(config)
     with _signals(stop):
@@ -81,7 +93,7 @@ async def serve_page(
             for task in (tasks[1], telling):
                 task.cancel()
             await asyncio.gather(tasks[1], telling, return_exceptions=True)
-    if any(one.hopeless for one in pool.workers):
+    if any(worker.hopeless for worker in pool.workers):
         raise InputError("The page's workers cannot be started; the lines above say why.")
 
 
@@ -95,13 +107,13 @@ async def _tell_ready(pool: WorkerPool, ready: Callable[[], None], stop: asyncio
 @contextlib.contextmanager
 def _signals(stop: asyncio.Event) -> Iterator[None]:
     """Stop on Ctrl-C and SIGTERM; in a thread other than the main one, signals are not ours."""
-    loop, taken = asyncio.get_running_loop(), []
-    for one in (signal.SIGINT, signal.SIGTERM):
+    loop, handled = asyncio.get_running_loop(), []
+    for signal_number in (signal.SIGINT, signal.SIGTERM):
         with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
-            loop.add_signal_handler(one, stop.set)
-            taken.append(one)
+            loop.add_signal_handler(signal_number, stop.set)
+            handled.append(signal_number)
     try:
         yield
     finally:
-        for one in taken:
-            loop.remove_signal_handler(one)
+        for signal_number in handled:
+            loop.remove_signal_handler(signal_number)

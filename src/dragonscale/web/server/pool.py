@@ -1,9 +1,9 @@
 """The workers: who answers what, and what becomes of one that takes too long, grows too large or dies.
 
-A question waits in the fair queue until a worker is free for it. A worker is always kept free of slow work. A tab's
-questions go to the worker that answered it last, where that is free: it remembers the record, and so the next panel
-costs little. Where a worker has the record of a search already, what is asked about it is no search any more and may
-begin at once. A curve that is searched behind a page gives way to what its asker wants now, and begins anew after it.
+A question waits until a worker is free for it. A worker is always kept free of slow work. Of free workers one that has
+the record is asked, so that the next panel costs little. Where a worker has the record of a search already, what is
+asked about it is no search any more and may begin at once. A curve that is searched behind a page gives way to what is
+wanted now, and begins anew after it.
 """
 
 import asyncio
@@ -16,11 +16,10 @@ from typing import Any
 
 import msgspec
 
-from dragonscale.web.kept import Remembered
 from dragonscale.web.server import processes
 from dragonscale.web.server.lanes import BEHIND, QUICK, SLOW
 from dragonscale.web.server.settings import PageSettings
-from dragonscale.web.server.turns import Crowded, FairQueue, Turn, error_line
+from dragonscale.web.server.turns import Crowded, Turn, TurnQueue, error_line
 from dragonscale.workers import WAITS, Worker
 
 TRIES = 3
@@ -30,15 +29,12 @@ TICK = 0.25
 """Seconds between two looks at what runs."""
 JUST = 0.25
 """Seconds after which a question may be what its worker died of."""
-TABS = 2048
-"""Tabs whose last worker is remembered."""
 HOPELESS = "The page's workers cannot be started on this machine; the terminal of the server may say why."
 STOPPING = "The page's server is stopping."
 DIED = "The process that worked on this question died; ask again, or ask for less."
 TOO_LONG = (
     "This question took more than {:g} s and was stopped; give a plan or fewer chips, or ask it on the command line."
 )
-CONTESTED = "This question was stopped after {:g} s, because others wait; ask again later, or on the command line."
 TOO_LARGE = "This question took more than {:.0f} GB of memory and was stopped; ask for less, or on the command line."
 TOO_MUCH = "The answer is longer than {:.0f} MB; ask for fewer panels."
 
@@ -70,8 +66,8 @@ class PageWorker(Worker):
     def order(self) -> bytes:
         settings = self.pool.settings
         hub = [str(folder) for folder in processes.hub_folders()] if settings.loopback else []
-        own = [str(processes.config_folder() / "dragonscale" / "profiles")] if settings.loopback else []
-        files = own + hub, hub if settings.hub else []
+        profiles = [str(processes.config_folder() / "dragonscale" / "profiles")] if settings.loopback else []
+        files = profiles + hub, hub if settings.hub else []
         start = processes.WorkerStart(self.folder, *files, settings.hub, settings.warm, settings.memory_bytes)
         return msgspec.json.encode(start)
 
@@ -144,22 +140,21 @@ class WorkerPool:
     def __init__(self, settings: PageSettings) -> None:
         self.settings = settings
         self.folder = processes.private_folder()
-        self.queue = FairQueue(settings)
+        self.queue = TurnQueue(settings.waiting)
         self.workers = [PageWorker(self, index) for index in range(settings.workers)]
-        self.tabs = Remembered[tuple[str, str], PageWorker](TABS)
         self.changed, self.closing = asyncio.Event(), False
         self.answered = self.stopped = 0
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Start the workers; they are ready later."""
-        self._tasks = [asyncio.create_task(one.run()) for one in self.workers]
+        self._tasks = [asyncio.create_task(worker.run()) for worker in self.workers]
         self._tasks.append(asyncio.create_task(self._watch()))
 
     async def ready(self) -> bool:
         """Wait until all are ready; False where they cannot start."""
-        while not all(one.state == "ready" for one in self.workers):
-            if self.closing or any(one.hopeless for one in self.workers):
+        while not all(worker.state == "ready" for worker in self.workers):
+            if self.closing or any(worker.hopeless for worker in self.workers):
                 return False
             self.changed.clear()
             await self.changed.wait()
@@ -169,9 +164,11 @@ class WorkerPool:
         """Queue a question, or refuse it."""
         if self.closing:
             raise Crowded(STOPPING)
-        if all(one.hopeless for one in self.workers):
+        if all(worker.hopeless for worker in self.workers):
             raise Crowded(HOPELESS, 60)
-        turn.remembered = turn.lane != QUICK and bool(turn.key) and any(turn.key in one.keys for one in self.workers)
+        turn.remembered = (
+            turn.lane != QUICK and bool(turn.key) and any(turn.key in worker.keys for worker in self.workers)
+        )
         self.queue.put(turn)
         self.pump()
 
@@ -187,37 +184,33 @@ class WorkerPool:
 
     def pump(self) -> None:
         """Give waiting turns to free workers."""
-        while free := [one for one in self.workers if one.state == "ready" and one.turn is None]:
-            room = sum(one.state == "ready" and not one.slow for one in self.workers) >= min(2, len(self.workers))
-            turn = self.queue.next(lambda turn: any(_may(turn, one, room) for one in free))  # noqa: B023  used at once
+        while True:
+            free = [worker for worker in self.workers if worker.state == "ready" and worker.turn is None]
+            turn = self.queue.next(lambda turn: bool(self._able(turn, free)))  # noqa: B023  used at once
             if turn is None:
                 break
-            self._begin(turn, self._chosen(turn, [one for one in free if _may(turn, one, room)]))
+            able = self._able(turn, free)
+            turn.worker = _best_for(turn, able)
+            turn.worker.begin(turn)
         self._give_way()
 
+    def _able(self, turn: Turn, free: list[PageWorker]) -> list[PageWorker]:
+        """The free workers that may take a turn: after slow work another worker must be ready that is free of it."""
+        without_slow = sum(worker.state == "ready" and not worker.slow for worker in self.workers)
+        if turn.lane == QUICK or without_slow >= min(2, len(self.workers)):
+            return free
+        return [worker for worker in free if turn.remembered and turn.key in worker.keys]
+
     def _give_way(self) -> None:
-        """Interrupt as many searches behind a page as their asker waits for workers."""
-        behind = [one.turn for one in self.workers if one.turn is not None and one.turn.lane == BEHIND]
+        """Interrupt as many searches behind a page as questions wait for workers."""
+        behind = [worker.turn for worker in self.workers if worker.turn is not None and worker.turn.lane == BEHIND]
+        ending = sum(turn.gave_way_at is not None for turn in behind)
         for turn in behind:
-            ending = sum(one.address == turn.address and one.gave_way_at is not None for one in behind)
-            going = turn.left_at is None and turn.gave_way_at is None and not turn.over
-            if going and self.queue.backlog(turn, QUICK, SLOW) > ending:
+            under_way = turn.left_at is None and turn.gave_way_at is None and not turn.over
+            if under_way and self.queue.backlog(QUICK, SLOW) > ending:
                 turn.gave_way_at = time.monotonic()
                 turn.worker.drop()
-
-    def _chosen(self, turn: Turn, free: list[PageWorker]) -> PageWorker:
-        knows = [one for one in free if turn.key and turn.key in one.keys]
-        last = self.tabs.get((turn.address, turn.tab))
-        if knows:
-            return last if last in knows else knows[0]
-        if last in free:
-            return last
-        return min(free, key=lambda one: one.used_at)  # the one idle for longest has least to forget
-
-    def _begin(self, turn: Turn, worker: PageWorker) -> None:
-        self.tabs.put((turn.address, turn.tab), worker)
-        turn.worker = worker
-        worker.begin(turn)
+                ending += 1
 
     def heard(self, worker: PageWorker, line: bytes) -> None:
         """A message of an answer."""
@@ -231,21 +224,16 @@ class WorkerPool:
 
     def ended(self, worker: PageWorker) -> None:
         """A worker has answered."""
-        slow, turn = worker.slow, worker.free()
-        if turn is not None:
-            if slow:
-                self.queue.spend(turn, time.monotonic() - turn.begun)
-            if not self._again(turn):
-                self.answered += 1
-                self.queue.ended(turn)
-                turn.end()
+        turn = worker.free()
+        if turn is not None and not self._again(turn):
+            self.answered += 1
+            turn.end()
         self.pump()
 
     def died(self, worker: PageWorker) -> None:
         """A worker is gone; whoever waited for it is told, nobody else loses anything."""
         turn = worker.free()
         if turn is not None and not self._again(turn, died=True):
-            self.queue.ended(turn)
             if not turn.over:
                 turn.hear(error_line("limit", STOPPING if self.closing else DIED))
             turn.end()
@@ -254,15 +242,13 @@ class WorkerPool:
 
     def _again(self, turn: Turn, died: bool = False) -> bool:
         """Whether a turn is queued once more: one that gave way, or that had only just begun when its worker died."""
-        gave_way, just = turn.gave_way_at is not None, time.monotonic() - turn.begun <= JUST
-        if (
-            self.closing
-            or turn.over
-            or turn.left_at is not None
-            or not (gave_way or (died and just and not turn.again))
-        ):
+        if self.closing or turn.over or turn.left_at is not None:
             return False
-        self.queue.ended(turn)
+        gave_way = turn.gave_way_at is not None
+        just_begun = died and not turn.again and time.monotonic() - turn.begun <= JUST
+        if not gave_way and not just_begun:
+            return False
+        # what gave way may do so again and again; what a worker died of is asked one more time
         turn.again, turn.gave_way_at = turn.again or not gave_way, None
         try:
             self.queue.put(turn)
@@ -286,36 +272,21 @@ class WorkerPool:
     def _look(self, worker: PageWorker, turn: Turn) -> None:
         """Stop what has passed a limit."""
         limits, now = self.settings, time.monotonic()
-        lanes = (SLOW, BEHIND) if worker.slow else (QUICK,)
-        most = limits.slow_s if worker.slow else limits.quick_s
-        contested = self._contested(turn) if worker.slow else limits.contested_quick_s
-        took = now - turn.begun
+        max_s = limits.slow_s if worker.slow else limits.quick_s
         gone = turn.left_at if turn.left_at is not None else turn.gave_way_at
         if gone is not None:
             if now - gone > limits.grace_s:
                 worker.kill()
-        elif took > most:
-            self._stop(worker, "limit", TOO_LONG.format(most))
-        elif took > contested and self.queue.others_wait(turn, *lanes):
-            self._stop(worker, "limit", CONTESTED.format(round(took)))
+        elif now - turn.begun > max_s:
+            self._stop(worker, "limit", TOO_LONG.format(max_s))
         elif worker.resident() > limits.memory_bytes:
             self._stop(worker, "limit", TOO_LARGE.format(limits.memory_bytes / 1e9))
             worker.kill()
-
-    def _contested(self, turn: Turn) -> float:
-        """How long a slow question goes on while others wait: the less, the more its address has had lately or still
-        wants."""
-        limits = self.settings
-        if self.queue.backlog(turn, SLOW, BEHIND) > limits.greedy_waiting:
-            return limits.contested_least_s
-        return max(limits.contested_slow_s - self.queue.spent(turn), limits.contested_least_s)
 
     def _stop(self, worker: PageWorker, kind: str, sentence: str) -> None:
         turn = worker.turn
         if turn is not None and not turn.over:
             self.stopped += 1
-            if not worker.slow:  # it passed for quick and was not
-                self.queue.demote(turn)
             turn.unread.clear()
             turn.hear(error_line(kind, sentence))
             turn.end()
@@ -342,18 +313,22 @@ class WorkerPool:
 
     def stats(self) -> dict[str, object]:
         """How it is, for `/health`."""
-        states = [one.state for one in self.workers]
+        states = [worker.state for worker in self.workers]
         return {
             "ready": states.count("ready"),
             "workers": len(states),
-            "busy": sum(one.turn is not None for one in self.workers),
+            "busy": sum(worker.turn is not None for worker in self.workers),
             "waiting": self.queue.waiting,
             "answered": self.answered,
             "stopped": self.stopped,
-            "restarts": sum(one.restarts for one in self.workers),
+            "restarts": sum(worker.restarts for worker in self.workers),
         }
 
 
-def _may(turn: Turn, worker: PageWorker, room: bool) -> bool:
-    """Whether a free worker may take a turn: slow work needs another worker that is ready and free of it."""
-    return turn.lane == QUICK or room or (turn.remembered and turn.key in worker.keys)
+def _best_for(turn: Turn, able: list[PageWorker]) -> PageWorker:
+    """The worker to ask: one that has the record; for a slider's next position the one that was asked last, which has
+    most of what the answer is made of; for a search the one idle for longest, which has least to forget."""
+    knows = [worker for worker in able if turn.key and turn.key in worker.keys]
+    if knows or turn.lane == QUICK:
+        return max(knows or able, key=lambda worker: worker.used_at)
+    return min(able, key=lambda worker: worker.used_at)

@@ -39,19 +39,19 @@ PREFIX = "dragonscale-"
 
 def environment(settings: PageSettings, folder: str) -> dict[str, str]:
     """The variables of a worker: few, with a private folder for whatever looks for a place."""
-    kept = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "VIRTUAL_ENV", "SYSTEMROOT", "LD_LIBRARY_PATH", "TZ")
+    names = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "VIRTUAL_ENV", "SYSTEMROOT", "LD_LIBRARY_PATH", "TZ")
     if settings.hub:
         proxies = ("https_proxy", "http_proxy", "no_proxy")
-        kept += (*proxies, *map(str.upper, proxies), "HF_ENDPOINT", "HF_TOKEN")
-    found = absolute_path({name: os.environ[name] for name in kept if name in os.environ})
+        names += (*proxies, *map(str.upper, proxies), "HF_ENDPOINT", "HF_TOKEN")
+    variables = absolute_path({name: os.environ[name] for name in names if name in os.environ})
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     homes = dict.fromkeys(("HOME", "TMPDIR", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"), folder)
-    found |= threads | homes | {"PYTHONUNBUFFERED": "1"}
+    variables |= threads | homes | {"PYTHONUNBUFFERED": "1"}
     if settings.loopback:
         cache, home = hub_folders()
-        found |= {"XDG_CONFIG_HOME": str(config_folder()), "HF_HUB_CACHE": str(cache), "HF_HOME": str(home)}
-    found |= {"HF_HUB_DISABLE_TELEMETRY": "1"} if settings.hub else {"HF_HUB_OFFLINE": "1"}
-    return found
+        variables |= {"XDG_CONFIG_HOME": str(config_folder()), "HF_HUB_CACHE": str(cache), "HF_HOME": str(home)}
+    variables |= {"HF_HUB_DISABLE_TELEMETRY": "1"} if settings.hub else {"HF_HUB_OFFLINE": "1"}
+    return variables
 
 
 def absolute_path(variables: dict[str, str]) -> dict[str, str]:

@@ -105,12 +105,12 @@ def _answer_one(wire: WorkerWire, request: dict[str, Any]) -> None:
             wire.working = False
 
 
-def _limit_memory(most: int) -> None:
+def _limit_memory(max_bytes: int) -> None:
     """A wall behind the pool's own watch: address space, of which a process reserves far more than it uses."""
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
 
-        resource.setrlimit(resource.RLIMIT_AS, (most + (6 << 30), resource.RLIM_INFINITY))
+        resource.setrlimit(resource.RLIMIT_AS, (max_bytes + (6 << 30), resource.RLIM_INFINITY))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 

@@ -14,12 +14,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dragonscale.blocks.amounts import quantity
 from dragonscale.commands.shard_report import StrategyRow
 from dragonscale.physics.notation import parse_array, parse_einsum
 from dragonscale.physics.notation.array import Dim
 from dragonscale.physics.sharding.layout import block_of, local_bytes, local_shape, replicated_over
 from dragonscale.physics.sharding.mesh import Mesh
-from dragonscale.web.amounts import quantity
 
 MOST = 32
 MOST_CHIPS = 256
@@ -35,14 +35,14 @@ def mesh_picture(mesh: Mapping[str, int], roles: Sequence[str]) -> dict[str, Any
         "axes": axes,
         "chips": chips,
         "rows": next(iter(mesh.values()), 1),
-        "places": [", ".join(f"{name}={at}" for name, at in place.items()) or "the chip" for place in shown],
+        "places": [", ".join(f"{name}={at}" for name, at in position.items()) or "the chip" for position in shown],
     }
 
 
 def positions(mesh: Mapping[str, int]) -> list[dict[str, int]]:
     """Every chip by its place along each axis, in the mesh's order."""
     places = itertools.product(*(range(size) for size in mesh.values()))
-    return [dict(zip(mesh, place, strict=True)) for place in places]
+    return [dict(zip(mesh, position, strict=True)) for position in places]
 
 
 def array_picture(
@@ -52,9 +52,10 @@ def array_picture(
     array, wires = parse_array(text), Mesh(dict(mesh))
     dims = sorted(array.dims, key=lambda dim: not dim.axes)[:2]
     dims = [dim for dim in array.dims if dim in dims]  # in the order they are written
-    rows, cols = (dims[0], dims[1]) if len(dims) > 1 else (None, dims[0] if dims else None)
+    # a vector is one row; a number is one block
+    rows, cols = [*[None] * (2 - len(dims)), *dims]
     across = math.prod(mesh[axis] for axis in cols.axes) if cols else 1
-    known = all(dim.name in sizes for dim in array.dims)
+    all_sized = all(dim.name in sizes for dim in array.dims)
     shown = positions(mesh) if math.prod(mesh.values()) <= MOST_CHIPS else []
     copied = list(replicated_over(array, wires))
     return {
@@ -67,9 +68,9 @@ def array_picture(
         "copies": math.prod(mesh[axis] for axis in copied),
         "partial": list(array.partial),
         "summands": math.prod(mesh[axis] for axis in array.partial),
-        "held": [_block(rows, place, wires) * across + _block(cols, place, wires) for place in shown],
-        "shape": " × ".join(f"{size:,}" for size in local_shape(array, dict(sizes), wires)) if known else "",
-        "bytes": quantity("bytes", float(local_bytes(array, dict(sizes), wires)) if known else "", why),
+        "held": [_block(rows, position, wires) * across + _block(cols, position, wires) for position in shown],
+        "shape": " × ".join(f"{size:,}" for size in local_shape(array, dict(sizes), wires)) if all_sized else "",
+        "bytes": quantity("bytes", float(local_bytes(array, dict(sizes), wires)) if all_sized else "", why),
     }
 
 
@@ -90,8 +91,8 @@ def _side(
     }
 
 
-def _block(dim: Dim | None, place: dict[str, int], wires: Mesh) -> int:
-    return block_of(dim.axes, place, wires) if dim is not None else 0
+def _block(dim: Dim | None, position: dict[str, int], wires: Mesh) -> int:
+    return block_of(dim.axes, position, wires) if dim is not None else 0
 
 
 def stages_of(

@@ -5,11 +5,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dragonscale.blocks.amounts import Amount, amount, quantity
 from dragonscale.blocks.charts.line_charts import LineSeries
 from dragonscale.blocks.charts.mesh import AxisMove, MeshAxis, mesh_frames
 from dragonscale.blocks.charts.stacks import StackPart
 from dragonscale.plan.ledger import HeldLine, Ledger
-from dragonscale.web.amounts import Amount, amount, quantity
 
 Card = dict[str, Any]
 TABLES: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("tables.toml").read_text(encoding="utf-8"))
@@ -22,9 +22,9 @@ HIDDEN = 0.005
 """The part of a move below which what is exposed of it is not told."""
 
 
-def figure(label: str, number: Amount, about: str = "", **more: Any) -> Card:
+def figure(label: str, number: Amount, note: str = "", **more: Any) -> Card:
     """A number under its label, with what stands beside it."""
-    return {"label": label, "number": number, "about": about, **more}
+    return {"label": label, "number": number, "about": note, **more}
 
 
 def fields(record: Any, names: str) -> Card:
@@ -32,20 +32,20 @@ def fields(record: Any, names: str) -> Card:
     return {name: getattr(record, name) for name in names.split()}
 
 
-def figures_of(report: Any, rows: Sequence[Sequence[str]], why: str, **words: str) -> list[Card]:
+def figures_of(report: Any, rows: Sequence[Sequence[str]], why: str, **texts: str) -> list[Card]:
     """Figures of a table: fields of a record in their units, or their formulas while sizes are open."""
     figures = []
-    for label, field, about, *unit in rows:
+    for label, field, note, *unit in rows:
         value = getattr(report, field)
         value = getattr(report, f"{field}_formula", None) if value is None else value
         number = amount(value, unit[0], f"{why}:{field}") if unit else quantity(field, value, f"{why}:{field}")
-        figures.append(figure(label, number, about.format(report=report, **words)))
+        figures.append(figure(label, number, note.format(report=report, **texts)))
     return figures
 
 
 def known(figures: Iterable[Card]) -> list[Card]:
     """The figures that have a number or a formula."""
-    return [one for one in figures if one["number"]["text"] != "–"]
+    return [figure for figure in figures if figure["number"]["text"] != "–"]
 
 
 def notes_of(record: Any) -> list[str]:
@@ -112,19 +112,19 @@ def bounded(parts: Sequence[StackPart], why: str, bounds: Mapping[str, Any], lin
     return cards
 
 
-def held_row(held: HeldLine) -> Card:
+def held_row(tensor: HeldLine) -> Card:
     """A tensor on a chip."""
-    return {"what": held.what, "section": held.section, "bytes": amount(float(held.bytes), "bytes")}
+    return {"what": tensor.what, "section": tensor.section, "bytes": amount(float(tensor.bytes), "bytes")}
 
 
 def line_rows(ledger: Ledger) -> dict[str, list[Card]]:
     """Kernels and moves by the term of the bill that they are counted under, the longest first."""
     rows: dict[str, list[Card]] = {}
-    for one in sorted(ledger.lines, key=lambda one: -float(one.total("expected_s"))):
-        row = {"what": one.what, "section": one.section, "phase": one.phase, "kind": one.kind.replace("_", "-")}
-        row |= {"axes": list(one.axes), "times": float(one.times)}
-        row |= {name: quantity(field, float(one.total(field))) for name, field in _TOTALS.items()}
-        rows.setdefault(one.term, []).append(row)
+    for line in sorted(ledger.lines, key=lambda line: -float(line.total("expected_s"))):
+        row = {"what": line.what, "section": line.section, "phase": line.phase, "kind": line.kind.replace("_", "-")}
+        row |= {"axes": list(line.axes), "times": float(line.times)}
+        row |= {name: quantity(field, float(line.total(field))) for name, field in _TOTALS.items()}
+        rows.setdefault(line.term, []).append(row)
     return rows
 
 
@@ -133,15 +133,15 @@ def line_rows(ledger: Ledger) -> dict[str, list[Card]]:
 
 def mesh_card(axes: Sequence[MeshAxis], where: str, lies: Mapping[str, str]) -> Card:
     """A mesh for the page's drawing, outermost axis first: its axes, and frames and chips at their places."""
-    frames, dots = mesh_frames([(one.name, one.degree) for one in axes])
+    frames, dots = mesh_frames([(axis_.name, axis_.degree) for axis_ in axes])
     return {
         "slice": where,
         "axes": [
-            {"name": one.name, "degree": one.degree, "role": one.role, "splits": one.splits}
-            | {"lies": lies.get(one.name, ""), "moves": [move_card(move, one.name) for move in one.moves]}
-            for one in axes
+            {"name": axis_.name, "degree": axis_.degree, "role": axis_.role, "splits": axis_.splits}
+            | {"lies": lies.get(axis_.name, ""), "moves": [move_card(move, axis_.name) for move in axis_.moves]}
+            for axis_ in axes
         ],
-        "frames": [[one.left, one.top, one.right, one.bottom, one.axis] for one in frames],
+        "frames": [[frame.left, frame.top, frame.right, frame.bottom, frame.axis] for frame in frames],
         "dots": [list(dot) for dot in dots],
     }
 

@@ -47,15 +47,16 @@ def catalogue_panel(_: PageRequest) -> dict[str, Any]:
 
 @functools.cache
 def _catalogue() -> dict[str, Any]:
-    known, every = known_lists(), tools()
+    lists, commands = known_lists(), tools()
     return {
         "version": version("dragonscale"),
         "docs": (Path(__file__).parents[4] / "docs" / "web.md").is_file(),
-        **{name: list(known[name]) for name in ("models", "stacks", "engines", "dtypes", "slices")},
-        "stack_words": {name: _stack(name) for name in known["stacks"] if name != "auto"},
+        **{name: list(lists[name]) for name in ("models", "stacks", "engines", "dtypes")},
+        "slices": sorted(lists["slices"]),
+        "stack_words": {name: _stack(name) for name in lists["stacks"] if name != "auto"},
         "presets": _presets(),
-        "chips": [_chip(name) for name in chip_names()],
-        "fields": {name: [_field(field) for field in every[name].fields()] for name in FORMS if name in every},
+        "chips": [_chip(name) for name in sorted(chip_names())],
+        "fields": {name: [_field(field) for field in commands[name].fields()] for name in FORMS if name in commands},
         "colours": {theme.name: _colours(theme) for theme in (LIGHT, DARK)},
     }
 
@@ -68,8 +69,8 @@ def _field(field: Field[Any, Any]) -> dict[str, Any]:
 
 def _stack(name: str) -> dict[str, str]:
     """A stack's family and what it is: its own words, the first sentence."""
-    about = load_stack(name).why.partition(". ")[0].rstrip(".")
-    return {"group": FAMILIES.get(name.partition("-")[0], "Others"), "about": f"{about}."}
+    sentence = load_stack(name).why.partition(". ")[0].rstrip(".")
+    return {"group": FAMILIES.get(name.partition("-")[0], "Others"), "about": f"{sentence}."}
 
 
 def _presets() -> list[dict[str, str]]:
@@ -102,15 +103,15 @@ def _part_racks(chip: Chip, rack: int) -> list[int]:
 
 def _sizes(pieces: Iterable[Slice]) -> list[list[Any]]:
     """Slices as pairs of their chips and their topology, the smallest first; the last of those with as many chips."""
-    topologies = {piece.chips: str(piece).partition(":")[2] for piece in pieces}
+    topologies = {slice_.chips: str(slice_).partition(":")[2] for slice_ in pieces}
     return [[chips, topology] for chips, topology in sorted(topologies.items())]
 
 
 def _colours(theme: Theme) -> dict[str, str]:
     roles = (*TIME_ROLES, *MEMORY_ROLES, "free", "limit")
     tints = ("", ":1", ":2", ":3", ":-1")
-    found = {f"{role}{tint}": theme.colour(f"@{role}{tint}") for role in roles for tint in tints}
-    return found | {name: theme.colour(f"@{name}") for name in ("background", "ink", "muted", "grid")}
+    colours = {f"{role}{tint}": theme.colour(f"@{role}{tint}") for role in roles for tint in tints}
+    return colours | {name: theme.colour(f"@{name}") for name in ("background", "ink", "muted", "grid")}
 
 
 PANELS = {"catalogue": catalogue_panel}

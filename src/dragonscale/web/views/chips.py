@@ -3,13 +3,13 @@ slice drawn, and what can be changed of a chip, for the page's "what if" sliders
 
 from typing import Any
 
+from dragonscale.blocks.amounts import Amount, amount, quantities
 from dragonscale.commands.charts.pictures import roofs_by_peak
 from dragonscale.commands.chips_report import ChipFact, ChipReport, ChipsReport, SliceReport, chip_report
 from dragonscale.errors import InputError, shorten
 from dragonscale.physics.hardware import Chip, parse_target
 from dragonscale.physics.hardware.changes import changed_chip, factor_of, knobs_of, read_change, with_changes
 from dragonscale.physics.units import render
-from dragonscale.web.amounts import Amount, amount, quantities
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.cards import TABLES, Card, axis, fields, figure, figures_of
 from dragonscale.web.words import looks_like_file, question_of
@@ -24,9 +24,9 @@ KNOBS: dict[str, str] = TABLES["knobs"]["titles"]
 STOPS: list[str] = TABLES["knobs"]["sliders"]["stops"]
 
 
-def chip_of(asked: PageRequest, set_: str = "", name: str = "") -> Chip:
+def chip_of(request: PageRequest, set_: str = "", name: str = "") -> Chip:
     """The chip that the fields name (the first of several), or another by its name, with the changes of `set`."""
-    text = name or str(asked.fields.get("name") or asked.fields.get("on") or "").split(",")[0]
+    text = name or str(request.fields.get("name") or request.fields.get("on") or "").split(",")[0]
     question = question_of("chips", {"name": text})
     if looks_like_file(set_):
         raise InputError(f"set is {shorten(set_)}, which looks like a file; the page reads none.")
@@ -38,9 +38,9 @@ def chip_of(asked: PageRequest, set_: str = "", name: str = "") -> Chip:
 # all of them
 
 
-def table_panel(asked: PageRequest) -> Card:
+def table_panel(request: PageRequest) -> Card:
     """A row for each chip, numbers by column; `link` is one way: one of a TPU's ICI links, all of a GPU's NVLink."""
-    report: ChipsReport = asked.ask("chips", {})
+    report: ChipsReport = request.ask("chips", {})
     shown = "name title kind released network largest"
     return {
         "columns": [{"name": name, "title": title, "unit": unit} for name, (title, unit, *_) in COLUMNS.items()],
@@ -55,32 +55,39 @@ def cells(chip: ChipReport) -> dict[str, Amount]:
     link = "ici.link" if "ici.link" in facts else next(iter(levels), "")
     peak, price, power = chip.bf16_flops_per_s, chip.price_usd_per_h, facts.get("power")
     derived = {"per_exaflop": price and price / HOUR / peak * EXA, "per_flop_watt": power and peak / power}
-    numbers: dict[str, Amount] = {}
+    amounts: dict[str, Amount] = {}
     for name, (_, unit, path, field) in COLUMNS.items():
         value = getattr(chip, field) if field else facts.get(path or link)
         value = derived[name] or None if name in derived else value
         text = f"{value:,.0f}" if name == "intensity" and value is not None else ""
-        numbers[name] = amount(value, unit, f"chip:{path or link}@{chip.name}", text)
-    return numbers
+        amounts[name] = amount(value, unit, f"chip:{path or link}@{chip.name}", text)
+    return amounts
 
 
-def scatter_panel(asked: PageRequest) -> Card:
-    """HBM bandwidth and dollars for the FLOPs of an hour against the bf16 peak, and intensity over the years; TPUs and
-    GPUs in their colours."""
-    report: ChipsReport = asked.ask("chips", {})
+def scatter_panel(request: PageRequest) -> Card:
+    """HBM bandwidth and dollars for the FLOPs of an hour against the bf16 peak, and intensity over the years; each
+    maker's chips in a colour of their own."""
+    report: ChipsReport = request.ask("chips", {})
     rows = [(chip, {"year": {"value": year(chip)}, **cells(chip)}) for chip in report.chips]
     pictures = []
     for picture in _TABLE["pictures"]:
         (across, *x), (up, *y) = picture["x"], picture["y"]
         points = [
-            {"x": own[across]["value"], "y": own[up]["value"], "name": chip.name}
-            | {"role": "compute" if chip.kind == "tpu" else "tensor"}
-            for chip, own in rows
-            if own[across]["value"] and own[up]["value"]
+            {"x": amounts[across]["value"], "y": amounts[up]["value"], "name": chip.name} | _maker(chip)
+            for chip, amounts in rows
+            if amounts[across]["value"] and amounts[up]["value"]
         ]
         axes = {"x": axis(*x, log=across != "year"), "y": axis(*y, log=True)}
         pictures.append({"title": picture["title"], "about": picture["about"], **axes, "points": points})
     return {"pictures": pictures}
+
+
+def _maker(chip: ChipReport) -> dict[str, str]:
+    """Who makes a chip, and the colour of that maker's chips."""
+    for beginning, (group, role) in _TABLE["makers"].items():
+        if chip.title.startswith(beginning):
+            return {"group": group, "role": role}
+    return {"group": "others", "role": "overhead"}
 
 
 def year(chip: ChipReport) -> float:
@@ -90,18 +97,18 @@ def year(chip: ChipReport) -> float:
     return int(began) + (int(month) - 1) / 12 if began.isdecimal() and month.isdecimal() else 0.0
 
 
-def beside_panel(asked: PageRequest) -> Card:
+def beside_panel(request: PageRequest) -> Card:
     """Up to four chips (`beside` of the request, with commas), the first as the one to compare with."""
-    names = [name.strip() for name in asked.text("beside").split(",") if name.strip()]
+    names = [name.strip() for name in request.text("beside").split(",") if name.strip()]
     if len(names) > MOST:
         raise InputError(f"{len(names)} chips are to be compared; at most {MOST} stand side by side.")
-    chips = [chip_report(chip_of(asked, name=name)) for name in names]
-    own = [cells(chip) for chip in chips]
+    chips = [chip_report(chip_of(request, name=name)) for name in names]
+    amounts = [cells(chip) for chip in chips]
     rows = []
     for name, (title, *_) in COLUMNS.items():
         alike = [name != "link" or chip.kind == chips[0].kind for chip in chips]  # a TPU has several links
-        pairs = zip(own, alike, strict=True)
-        rows.append({"title": title, "cells": [_compared(row[name], own[0][name], same) for row, same in pairs]})
+        pairs = zip(amounts, alike, strict=True)
+        rows.append({"title": title, "cells": [_compared(row[name], amounts[0][name], same) for row, same in pairs]})
     for name in ("network", "largest"):
         texts = [{"text": getattr(chip, name), "value": None, "why": ""} for chip in chips]
         rows.append({"title": name, "cells": [_compared(text, texts[0], False) for text in texts]})
@@ -112,10 +119,14 @@ def beside_panel(asked: PageRequest) -> Card:
     }
 
 
-def _compared(one: Amount, first: Amount, alike: bool) -> Card:
+def _compared(number: Amount, first: Amount, alike: bool) -> Card:
     """A cell, and how many times the first chip's number it is, where the two are `alike`."""
-    ratio = one["value"] / first["value"] if alike and one["value"] is not None and first["value"] else 1.0
-    return {"number": one, "ratio": "" if ratio == 1 else f"{ratio:.2f}x", "differs": one["text"] != first["text"]}
+    ratio = number["value"] / first["value"] if alike and number["value"] is not None and first["value"] else 1.0
+    return {
+        "number": number,
+        "ratio": "" if ratio == 1 else f"{ratio:.2f}x",
+        "differs": number["text"] != first["text"],
+    }
 
 
 def _roof(name: str, chip: ChipReport) -> Card:
@@ -125,15 +136,15 @@ def _roof(name: str, chip: ChipReport) -> Card:
 # one of them
 
 
-def chip_panel(asked: PageRequest) -> Card:
+def chip_panel(request: PageRequest) -> Card:
     """One chip: its numbers that matter most, and every fact with its source and what other sources say."""
-    report, own = chip_report(chip_of(asked, asked.text("set"))), cells(chip_report(chip_of(asked)))
+    report, amounts = chip_report(chip_of(request, request.text("set"))), cells(chip_report(chip_of(request)))
     now = cells(report)
     groups: dict[str, list[Card]] = {}
     for fact in report.facts:
         group = _TABLE["groups"].get(fact.path.split(".")[0], "Parts")  # by the first word of its path
         groups.setdefault(group, []).append(_fact(fact, report.sources))
-    changed = {name: f"{own[name]['text']} as it is" for name in now if now[name]["text"] != own[name]["text"]}
+    changed = {name: f"{amounts[name]['text']} as it is" for name in now if now[name]["text"] != amounts[name]["text"]}
     labels = [(name, label) for name, label in _TABLE["labels"].items() if now[name]["value"] is not None]
     parts = {"count": "count", "rate": "flops_per_s"}
     return {
@@ -168,34 +179,34 @@ def _value(value: float | list[float], unit: str, why: str) -> Amount:
     return amount(value, unit, why)
 
 
-def roof_panel(asked: PageRequest) -> Card:
+def roof_panel(request: PageRequest) -> Card:
     """The chip's roofs by format over HBM, with the changes of `set`; beside them its bf16 roof as it is."""
-    changes = asked.text("set")
-    report = chip_report(chip_of(asked, changes))
+    changes = request.text("set")
+    report = chip_report(chip_of(request, changes))
     peaks = [(fact.path, fact.value) for fact in report.facts if fact.path.startswith("matrix.")]
     formats = [(path.removeprefix("matrix."), peak) for path, peak in peaks if isinstance(peak, float)]
     roofs = [fields(roof, "name peak bandwidth") for roof in roofs_by_peak(formats, report.hbm_bytes_per_s)]
     if changes:
-        roofs.append(_roof("bf16 as it is", chip_report(chip_of(asked))) | {"dashed": True})
+        roofs.append(_roof("bf16 as it is", chip_report(chip_of(request))) | {"dashed": True})
     return {"roofs": roofs, "points": [], "ridge": cells(report)["intensity"]}
 
 
-def slice_panel(asked: PageRequest) -> Card:
+def slice_panel(request: PageRequest) -> Card:
     """A slice (`slice` of the request, such as v5e:8x16): its torus or its tiers, and what it adds up to."""
-    name, changes = asked.text("slice"), asked.text("set")
-    report: Any = asked.ask("chips", {"name": with_changes(name, changes) if changes else name})
+    name, changes = request.text("slice"), request.text("set")
+    report: Any = request.ask("chips", {"name": with_changes(name, changes) if changes else name})
     if not isinstance(report, SliceReport):
         return {"slice": "", "axes": [], "tiers": []}
 
     def parts(rows: list[Any], kind: str, names: str) -> list[Card]:
-        numbers = [quantities(row, _TABLE[kind], f"slice:{kind}:{getattr(row, kind)}") for row in rows]
-        return [fields(row, names) | own for row, own in zip(rows, numbers, strict=True)]
+        amounts = [quantities(row, _TABLE[kind], f"slice:{kind}:{getattr(row, kind)}") for row in rows]
+        return [fields(row, names) | amount for row, amount in zip(rows, amounts, strict=True)]
 
     figures = figures_of(report, _TABLE["slice"]["figures"], "slice")
     return {
         **fields(report, "slice chip chips pods host_chips host_shape"),
         "sentence": f"{report.headline()}.",
-        "figures": [one for one in figures if one["number"]["value"]],
+        "figures": [figure for figure in figures if figure["number"]["value"]],
         "axes": parts(report.axes, "axis", "axis size wraps"),
         "tiers": parts(report.tiers, "tier", "tier groups children"),
         "notes": list(report.notes_beside),
@@ -205,13 +216,13 @@ def slice_panel(asked: PageRequest) -> Card:
 # what can be changed
 
 
-def knobs_panel(asked: PageRequest) -> Card:
+def knobs_panel(request: PageRequest) -> Card:
     """A slider for each number of the chip that `--set` can change; `set` of the request says what is
     changed already."""
-    given = asked.text("set")
-    chip = chip_of(asked)
-    chip_of(asked, given)  # refuses what cannot be changed
-    changes = dict(read_change(change) for change in given.split(",") if change.strip())
+    changes_text = request.text("set")
+    chip = chip_of(request)
+    chip_of(request, changes_text)  # refuses what cannot be changed
+    changes = dict(read_change(change) for change in changes_text.split(",") if change.strip())
     paths = knobs_of(chip)
     if paths.get("network") == paths.get("dcn"):  # of a torus both names mean the same wires
         paths.pop("network", None)
@@ -226,14 +237,15 @@ def knobs_panel(asked: PageRequest) -> Card:
 def _knob(chip: Chip, name: str, path: str, value: str) -> Card:
     """A slider: its own value, and what each stop makes of it."""
     fact = chip.facts[path]
-    own, unit, why = float(fact.value), fact.dimension, f"chip:{path}"
+    unit, why, datasheet = fact.dimension, f"chip:{path}", float(fact.value)
     factor = factor_of(chip, name, value) if value else 1.0
-    stops = [
-        {"value": f"{stop}x" if stop != "1" else "", "factor": float(stop), "text": render(own * float(stop), unit)}
-        for stop in STOPS
-    ]
-    numbers = {"own": amount(own, unit, why), "now": amount(own * factor, unit, why)}
-    return {"name": name, "title": KNOBS[name], "value": value, "factor": factor, **numbers, "stops": stops}
+    stops = []
+    for stop in STOPS:
+        # the stop in the middle changes nothing, so it is no change
+        change = "" if stop == "1" else f"{stop}x"
+        stops.append({"value": change, "factor": float(stop), "text": render(datasheet * float(stop), unit)})
+    amounts = {"own": amount(datasheet, unit, why), "now": amount(datasheet * factor, unit, why)}
+    return {"name": name, "title": KNOBS[name], "value": value, "factor": factor, **amounts, "stops": stops}
 
 
 PANELS = {

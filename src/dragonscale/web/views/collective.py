@@ -1,21 +1,21 @@
 """The view `collective`: one collective over mesh axes of a slice, whether bytes or hops decide, and its time over
 sizes."""
 
+from dragonscale.blocks.amounts import quantities
 from dragonscale.commands.charts.pictures import collective_lines
 from dragonscale.commands.collective import CollectiveAsked
 from dragonscale.commands.collective_report import CollectiveReport, TransferReport
 from dragonscale.commands.questions.operations import KINDS
 from dragonscale.physics.units import render
-from dragonscale.web.amounts import quantities
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.cards import TABLES, Card, drawn, fields, figures_of, known, log_axis, mark, rule
 
 _TABLE = TABLES["collective"]
 
 
-def answer_panel(asked: PageRequest) -> Card:
+def answer_panel(request: PageRequest) -> Card:
     """The answer in a sentence, its numbers, and what goes on inside; of one message between chips, less of it."""
-    report: CollectiveReport | TransferReport = asked.record
+    report: CollectiveReport | TransferReport = request.record
     sent = isinstance(report, TransferReport)
     figures = figures_of(report, _TABLE["transfer" if sent else "answer"]["figures"], "collective")
     notes = list(report.notes_beside)
@@ -36,9 +36,9 @@ def answer_panel(asked: PageRequest) -> Card:
     }
 
 
-def curve_panel(asked: PageRequest) -> Card:
+def curve_panel(request: PageRequest) -> Card:
     """Time over bytes: the two terms, their bound, and where they cross."""
-    report: CollectiveReport | TransferReport = asked.record
+    report: CollectiveReport | TransferReport = request.record
     if isinstance(report, TransferReport) or not isinstance(report.asked, CollectiveAsked) or report.chips == 1:
         return {"series": []}
     turn = report.latency_bound_below_bytes

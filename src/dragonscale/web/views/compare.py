@@ -9,14 +9,14 @@ tab: its id is the column's place, a colon, and the id there.
 from collections.abc import Mapping
 from typing import Any
 
+from dragonscale.blocks.amounts import Amount, amount, count, share
 from dragonscale.commands.charts.roles import memory_parts, time_parts
 from dragonscale.commands.compare.ask_compare import compared
 from dragonscale.commands.compare.compare_records import CompareReport, Figure, Side
-from dragonscale.commands.compare.sides import DOLLARS, SAME, STEP, TOKENS, seconds_of
+from dragonscale.commands.compare.sides import DOLLARS, STEP, TIE_TOLERANCE, TOKENS, seconds_of
 from dragonscale.errors import InputError, unknown
 from dragonscale.physics.hardware import Chip, Slice, load_chip, parse_slice
 from dragonscale.physics.units import render
-from dragonscale.web.amounts import Amount, amount, count, share
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.cards import Card, bar_parts, fields
 
@@ -35,27 +35,29 @@ OTHERS = ("h100", "b200", "h200", "v5p", "v6e", "tpu7x", "mi300x", "a100", "gb20
 """Chips that are suggested, those that most people know first."""
 
 
-def columns_of(asked: PageRequest) -> tuple[str, list[dict[str, Any]]]:
+def columns_of(request: PageRequest) -> tuple[str, list[dict[str, Any]]]:
     """The kind and the fields of each column."""
-    of, columns = asked.text("kind") or asked.text("of", "train"), asked.more.get("columns")
+    of, columns = request.text("kind") or request.text("of", "train"), request.more.get("columns")
     if of not in WHY:
         raise unknown("kind of answer to compare called", of, WHY)
-    if not isinstance(columns, list) or not all(isinstance(one, Mapping) for one in columns):
+    if not isinstance(columns, list) or not all(isinstance(column, Mapping) for column in columns):
         raise InputError("A comparison has `columns`, a list of questions.")
     if not 2 <= len(columns) <= MOST:
         raise InputError(f"A comparison has 2 to {MOST} columns and this has {len(columns)}.")
-    return of, [{name: value for name, value in one.items() if value not in ("", None, [], False)} for one in columns]
+    return of, [
+        {name: value for name, value in column.items() if value not in ("", None, [], False)} for column in columns
+    ]
 
 
-def sides_panel(asked: PageRequest) -> Card:
+def sides_panel(request: PageRequest) -> Card:
     """The comparison."""
-    of, columns = columns_of(asked)
+    of, columns = columns_of(request)
     answers = []
-    for place, column in enumerate(columns):
-        answers.append(asked.ask(of, column, brief=False))
-        asked.send({"progress": (place + 1) / len(columns)})
+    for index, column in enumerate(columns):
+        answers.append(request.ask(of, column, brief=False))
+        request.send({"progress": (index + 1) / len(columns)})
     report = compared(answers, of == "serve")
-    names = list(dict.fromkeys(one.name for side in report.sides for one in side.figures))
+    names = list(dict.fromkeys(figure.name for side in report.sides for figure in side.figures))
     return {
         "kind": of,
         **fields(report, "model workload winner notes"),
@@ -68,7 +70,7 @@ def sides_panel(asked: PageRequest) -> Card:
         "time": _time(report),
         "memory": _memory(report),
         "settings": _settings(report),
-        "sentences": [one.text for one in report.differences],
+        "sentences": [difference.text for difference in report.differences],
     }
 
 
@@ -76,11 +78,11 @@ def _row(report: CompareReport, of: str, name: str) -> Card:
     """One figure of every side, each against the first."""
     first = report.sides[0].figure(name)
     cells = []
-    for place, side in enumerate(report.sides):
-        own = side.figure(name)
-        why = f"{place}:{WHY[of][name]}" if name in WHY[of] else ""
-        mark = _mark(first, own, _for_tokens(report, side, name)) if place else _NONE
-        cells.append({"number": _amount(own, why), "band": _band(own), **mark})
+    for index, side in enumerate(report.sides):
+        figure = side.figure(name)
+        why = f"{index}:{WHY[of][name]}" if name in WHY[of] else ""
+        mark = _mark(first, figure, _for_tokens(report, side, name)) if index else _NONE
+        cells.append({"number": _amount(figure, why), "band": _band(figure), **mark})
     shown = {(STEP, "serve"): "decode step"}.get((name, of), name)
     return {"name": shown, "less": name in LESS, "cells": cells}
 
@@ -94,57 +96,59 @@ def _for_tokens(report: CompareReport, side: Side, name: str) -> float:
     return first.tokens / side.tokens if name == STEP and report.kind == "training" and side.tokens else 1.0
 
 
-def _mark(first: Figure | None, own: Figure | None, times: float) -> dict[str, str]:
+def _mark(first: Figure | None, figure: Figure | None, times: float) -> dict[str, str]:
     """Better or worse than the first, by how much, and whether that is beyond the bands."""
-    if first is None or own is None or not first.value or own.value is None or first.name == "batch":
+    if first is None or figure is None or not first.value or figure.value is None or first.name == "batch":
         return _NONE
-    change = own.value * times / first.value - 1
-    if abs(change) < SAME:
+    change = figure.value * times / first.value - 1
+    if abs(change) < TIE_TOLERANCE:
         return {"mark": "same", "text": "the same"}
     mark = "better" if (change < 0) == (first.name in LESS) else "worse"
-    words = f"{change:+.0%} {mark}" if abs(change) < 1 else f"{change + 1:.2g}x, {mark}"
-    ends = (first.low, first.high, own.low, own.high)
+    sentence = f"{change:+.0%} {mark}" if abs(change) < 1 else f"{change + 1:.2g}x, {mark}"
+    ends = (first.low, first.high, figure.low, figure.high)
     if None not in ends:
-        low, high, least, most = (float(end or 0.0) for end in ends)
-        words += f", {'beyond' if most * times < low or high < least * times else 'within'} the error"
-    return {"mark": mark, "text": words.replace("-", "−")}
+        low, high, least, highest = (float(end or 0.0) for end in ends)
+        sentence += f", {'beyond' if highest * times < low or high < least * times else 'within'} the error"
+    return {"mark": mark, "text": sentence.replace("-", "−")}
 
 
-def _amount(own: Figure | None, why: str) -> Amount:
-    if own is None or own.value is None:
+def _amount(figure: Figure | None, why: str) -> Amount:
+    if figure is None or figure.value is None:
         return amount(None, "count")
-    if own.unit == "part":
-        return share(own.value, why)
-    if own.unit == "USD":
-        return amount(own.value, "USD", why, _dollars(own.value))
-    if own.unit == "count":
-        short = own.value < 100 and own.value != int(own.value)
-        return amount(own.value, "count", why, f"{own.value:,.1f}") if short else count(own.value, why)
-    return amount(own.value, own.unit, why)
+    if figure.unit == "part":
+        return share(figure.value, why)
+    if figure.unit == "USD":
+        return amount(figure.value, "USD", why, _dollars(figure.value))
+    if figure.unit == "count":
+        short = figure.value < 100 and figure.value != int(figure.value)
+        return amount(figure.value, "count", why, f"{figure.value:,.1f}") if short else count(figure.value, why)
+    return amount(figure.value, figure.unit, why)
 
 
 def _dollars(value: float) -> str:
     if value >= 1e6:
         return f"${value / 1e6:,.2f}M"
-    return f"${value:,.0f}" if value >= 1000 else f"${value:,.2f}" if value >= 1 else f"${value:,.4f}"
+    if value >= 1000:
+        return f"${value:,.0f}"
+    return f"${value:,.2f}" if value >= 1 else f"${value:,.4f}"
 
 
-def _band(own: Figure | None) -> str:
-    if own is None or own.low is None or own.high is None:
+def _band(figure: Figure | None) -> str:
+    if figure is None or figure.low is None or figure.high is None:
         return ""
-    ends = [f"{one:,.0f}" if own.unit == "count" else render(one, own.unit) for one in (own.low, own.high)]
+    ends = [f"{end:,.0f}" if figure.unit == "count" else render(end, figure.unit) for end in (figure.low, figure.high)]
     return " to ".join(ends)
 
 
 def _memory_row(report: CompareReport) -> Card:
     """What the fullest chip holds, and of how much."""
     first, cells = report.sides[0].hbm_bytes, []
-    for place, side in enumerate(report.sides):
-        own = side.hbm_bytes
+    for index, side in enumerate(report.sides):
+        used = side.hbm_bytes
         # more memory in use is neither good nor bad while it fits
-        text = f"{own / first - 1:+.0%}".replace("-", "−") if place and first and own else ""
+        text = f"{used / first - 1:+.0%}".replace("-", "−") if index and first and used else ""
         limit = f"of {render(side.hbm_limit_bytes, 'bytes')}" if side.hbm_limit_bytes else ""
-        number = amount(own, "bytes", f"{place}:hbm_bytes") if own else amount(None, "count")
+        number = amount(used, "bytes", f"{index}:hbm_bytes") if used else amount(None, "count")
         cells.append({"number": number, "band": limit, "mark": "", "text": text})
     return {"name": "memory", "less": True, "cells": cells}
 
@@ -152,9 +156,9 @@ def _memory_row(report: CompareReport) -> Card:
 def _time(report: CompareReport) -> Card:
     """Bars of time on one scale."""
     bars = []
-    for place, side in enumerate(report.sides):
+    for index, side in enumerate(report.sides):
         parts = time_parts((term.name, term.exposed_s, term.hidden_s) for term in side.terms)
-        cards = bar_parts(parts, "s", f"{place}:term")
+        cards = bar_parts(parts, "s", f"{index}:term")
         for part, card in zip(parts, cards, strict=True):
             card["hidden"] = amount(part.hidden, "s")
         bars.append(fields(side, "key label") | {"total": amount(seconds_of(side) or None, "s"), "parts": cards})
@@ -166,42 +170,42 @@ def _time(report: CompareReport) -> Card:
 def _memory(report: CompareReport) -> Card:
     """Bars of memory on one scale, each with its own limit."""
     bars = []
-    for place, side in enumerate(report.sides):
+    for index, side in enumerate(report.sides):
         parts = memory_parts((part.name, part.bytes) for part in side.memory)
-        own = fields(side, "key label") | {"total": amount(side.hbm_bytes or None, "bytes")}
-        cards = bar_parts(parts, "bytes", f"{place}:memory")
-        bars.append(own | {"limit": side.hbm_limit_bytes, "parts": cards})
+        bar = fields(side, "key label") | {"total": amount(side.hbm_bytes or None, "bytes")}
+        cards = bar_parts(parts, "bytes", f"{index}:memory")
+        bars.append(bar | {"limit": side.hbm_limit_bytes, "parts": cards})
     sizes = [max(side.hbm_limit_bytes, sum(part.bytes for part in side.memory)) for side in report.sides]
     return {"bars": bars, "scale": max(sizes, default=0.0)}
 
 
 def _settings(report: CompareReport) -> list[Card]:
-    names = list(dict.fromkeys(one.setting for pair in report.differences for one in pair.settings))
+    names = list(dict.fromkeys(setting.setting for pair in report.differences for setting in pair.settings))
     return [{"name": name, "cells": [str(side.settings.get(name, "–")) for side in report.sides]} for name in names]
 
 
-def suggest_panel(asked: PageRequest) -> Card:
+def suggest_panel(request: PageRequest) -> Card:
     """Slices of other chips that are comparable with the one asked: as many chips, or as many FLOP/s."""
-    on = str(asked.fields.get("on", "")).split(",")[0].strip()
+    on = str(request.fields.get("on", "")).split(",")[0].strip()
     try:
-        piece = parse_slice(on)
+        slice_ = parse_slice(on)
     except InputError:
         return {"slices": []}
-    found: dict[str, dict[str, str]] = {}
+    suggested: dict[str, dict[str, str]] = {}
     for name in OTHERS:
         chip = load_chip(name)
-        if chip.name == piece.chip.name:
+        if chip.name == slice_.chip.name:
             continue
-        for many, why in ((piece.chips, "as many chips"), (_as_fast(piece, chip), "about as many FLOP/s")):
+        for many, why in ((slice_.chips, "as many chips"), (_as_fast(slice_, chip), "about as many FLOP/s")):
             if (other := _slice(chip, many)) is not None:
                 card = {"on": str(other), "chip": chip.title, "why": why, "chips": f"{other.chips:,}"}
-                found.setdefault(str(other), card)
-    return {"slices": list(found.values())}
+                suggested.setdefault(str(other), card)
+    return {"slices": list(suggested.values())}
 
 
-def _as_fast(piece: Slice, chip: Chip) -> int:
+def _as_fast(slice_: Slice, chip: Chip) -> int:
     """Chips whose peak comes nearest to a slice's: a power of two of them, as meshes want it."""
-    exact = piece.chips * piece.chip.peak("bf16") / chip.peak("bf16")
+    exact = slice_.chips * slice_.chip.peak("bf16") / chip.peak("bf16")
     return min((2**power for power in range(18)), key=lambda many: abs(many / exact - 1))
 
 

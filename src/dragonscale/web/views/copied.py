@@ -39,18 +39,18 @@ _FUNCTIONS = {"models": "model", "export": "export", "import": "import_plan"}
 """Functions of the library that are called otherwise than their command."""
 
 
-def texts_panel(asked: PageRequest) -> dict[str, Any]:
+def texts_panel(request: PageRequest) -> dict[str, Any]:
     """The question as the command line, Python and TOML say it, and the file that goes with it."""
-    of, given, file = _asked(asked)
-    written = toml_text(of, given)
-    return {"cli": command_line(of, given), "python": python_text(of, given), "toml": written, "file": file}
+    of, filled, file = _asked(request)
+    written = toml_text(of, filled)
+    return {"cli": command_line(of, filled), "python": python_text(of, filled), "toml": written, "file": file}
 
 
-def _recommending(asked: PageRequest, of: str, what: str, none: str) -> Any:
+def _recommending(request: PageRequest, of: str, what: str, none: str) -> Any:
     """The answer that has a plan to be saved or compiled."""
     if of not in _GRIDS:
         raise InputError(f"An answer of {of} has no plan to {what}; train and serve have.")
-    record = asked.ask(of, asked.fields)
+    record = request.ask(of, request.fields)
     if not (record.plans if of == "train" else record.configs):
         raise InputError(f"Nothing fits, so there is {none}.")
     return record
@@ -60,16 +60,16 @@ def recommended_words(of: str, record: Any) -> dict[str, str]:
     """The first plan of an answer, where it runs and with which batch, as commands take them."""
     if of == "train":
         work = record.workload
-        words = {"plan": short_plan(record.plans[0].plan), "on": record.slice}
-        return words | {"batch": f"{work.sequences}seq", "seq": str(work.seq)}
+        filled = {"plan": short_plan(record.plans[0].plan), "on": record.slice}
+        return filled | {"batch": f"{work.sequences}seq", "seq": str(work.seq)}
     best = record.configs[0]
     return {"plan": best.plan, "on": best.copy_slice, "batch": str(best.batch)}
 
 
-def plan_panel(asked: PageRequest) -> dict[str, Any]:
+def plan_panel(request: PageRequest) -> dict[str, Any]:
     """The plan that the answer recommends as the file that `--save` writes."""
-    of, given, file = _asked(asked)
-    record = _recommending(asked, of, "save", "no plan to save")
+    of, filled, file = _asked(request)
+    record = _recommending(request, of, "save", "no plan to save")
     if of == "train":
         from dragonscale.commands.train.ask_train import recommended
         from dragonscale.training.plan.plan_file import training_file_text as text_of
@@ -78,54 +78,58 @@ def plan_panel(asked: PageRequest) -> dict[str, Any]:
         from dragonscale.serving.engine.plan_file import serving_plan_text as text_of
     saved: Any = recommended(record.asked, record)
     if file is not None:
-        saved = replace(saved, model=f"./{given['model']}")
+        saved = replace(saved, model=f"./{filled['model']}")
     use = "dscale train --plan plan.toml --alone" if of == "train" else "dscale simulate plan.toml"
     return {"name": "plan.toml", "text": text_of(saved), "use": use, "file": file}
 
 
-def verify_panel(asked: PageRequest) -> dict[str, Any]:
+def verify_panel(request: PageRequest) -> dict[str, Any]:
     """The fields of `dscale verify` for the plan that the answer recommends, and the command."""
-    of, given, _ = _asked(asked)
-    record = _recommending(asked, of, "compile", "nothing to compile")
+    of, filled, _ = _asked(request)
+    record = _recommending(request, of, "compile", "nothing to compile")
     if of == "train" and not record.plans[0].verifiable:
         raise InputError("Our own program does not run this plan yet, so the compiler cannot witness it.")
-    work, fields = record.workload, {"plan": "", "model": asked.fields.get("model", "")}
+    work, fields = record.workload, {"plan": "", "model": request.fields.get("model", "")}
     fields |= recommended_words(of, record)
     if of == "train":
         fields |= {"program": "train", "stack": record.plans[0].stack}
     else:
         fields |= {"seq": str(work.prompt + work.output), "program": "decode"}
-    flags = (fields | {"model": given.get("model", "")}).items()
+    flags = (fields | {"model": filled.get("model", "")}).items()
     line = [word for name, value in flags if name != "plan" and value for word in (f"--{name}", value)]
     return {"fields": fields, "cli": shlex.join(["dscale", "verify", fields["plan"], *line])}
 
 
-def _asked(asked: PageRequest) -> tuple[str, dict[str, Any], dict[str, str] | None]:
+def _asked(request: PageRequest) -> tuple[str, dict[str, Any], dict[str, str] | None]:
     """The command, its fields with a file's name in place of what was dropped, and that file."""
-    of, given = asked.text("of", "train"), dict(asked.fields)
+    of, filled = request.text("of", "train"), dict(request.fields)
     if of.replace(" ", "_") not in tools():
         raise unknown("question", of, tools())
-    name = given.get("model")
-    if not isinstance(name, str) or name not in asked.dropped:
-        return of, given, None
+    name = filled.get("model")
+    if not isinstance(name, str) or name not in request.dropped:
+        return of, filled, None
     safe = re.sub(r"[^A-Za-z0-9_.-]", "-", name).strip(".-") or "config"
-    file = {"name": f"{safe.removesuffix('.json')}.json", "text": asked.dropped[name]}
-    return of, given | {"model": file["name"]}, file
+    file = {"name": f"{safe.removesuffix('.json')}.json", "text": request.dropped[name]}
+    return of, filled | {"model": file["name"]}, file
 
 
-def said(tool: PlannerTool, given: Mapping[str, Any]) -> list[tuple[Field[Any, Any], Any]]:
+def said(tool: PlannerTool, values: Mapping[str, Any]) -> list[tuple[Field[Any, Any], Any]]:
     """The fields that are not as they would be without saying, in the order of the help, checked and
     as they are kept."""
     fields = {field.name: field for field in tool.fields()}
-    for name in given:
+    for name in values:
         if name not in fields:
             raise unknown(f"field of {tool.command.name} called", name, fields)
-    kept = {name: fields[name].taken(value) for name, value in given.items()}
-    for name, value in kept.items():
+    read_values = {name: fields[name].taken(value) for name, value in values.items()}
+    for name, value in read_values.items():
         texts = value if isinstance(value, tuple) else (value,)
-        if any(not isinstance(one, str | int | float | bool | None) for one in texts):
+        if any(not isinstance(text, str | int | float | bool | None) for text in texts):
             raise InputError(f"{name} is {shorten(value)}; it takes text.")
-    return [(field, kept[name]) for name, field in fields.items() if name in kept and not _plain(field, kept[name])]
+    return [
+        (field, read_values[name])
+        for name, field in fields.items()
+        if name in read_values and not _plain(field, read_values[name])
+    ]
 
 
 def _plain(field: Field[Any, Any], value: Any) -> bool:
@@ -139,35 +143,35 @@ def _tool(command: str) -> PlannerTool:
     return tools()[command.replace(" ", "_")]
 
 
-def command_line(command: str, given: Mapping[str, Any]) -> str:
+def command_line(command: str, values: Mapping[str, Any]) -> str:
     """The command that asks it, quoted for a shell: places first, then flags."""
     places: list[str] = []
     flags: list[str] = []
-    for field, value in said(_tool(command), given):
+    for field, value in said(_tool(command), values):
         if field.place:
-            places += [_word(one) for one in value] if isinstance(field, Items) else [_word(value)]
+            places += [_word(entry) for entry in value] if isinstance(field, Items) else [_word(value)]
         elif field.switch:
             flags.append(field.flag if value else field.flag.replace("--", "--no-", 1))
         elif (word := _word(value)).startswith("-"):
             flags.append(f"{field.flag}={word}")
         else:
             flags += [field.flag, word]
-    dashed = any(one.startswith("-") for one in places)
-    words = [*flags, "--", *places] if dashed else [*places, *flags]
-    return shlex.join(["dscale", *command.split(), *words])
+    dashed = any(place.startswith("-") for place in places)
+    arguments = [*flags, "--", *places] if dashed else [*places, *flags]
+    return shlex.join(["dscale", *command.split(), *arguments])
 
 
 def _word(value: Any) -> str:
     return f"{value:.17g}" if isinstance(value, float) else str(value)
 
 
-def python_text(command: str, given: Mapping[str, Any]) -> str:
+def python_text(command: str, values: Mapping[str, Any]) -> str:
     """A short program that asks it."""
     first, *rest = command.split()
     arguments = [json.dumps(word) for word in rest]
-    for field, value in said(_tool(command), given):
+    for field, value in said(_tool(command), values):
         if isinstance(field, Items):
-            arguments += [repr(one) for one in value]
+            arguments += [repr(entry) for entry in value]
         elif field.place:
             arguments.append(_literal(field, value))
         else:
@@ -187,14 +191,14 @@ def _literal(field: Field[Any, Any], value: Any) -> str:
     return repr(value)
 
 
-def toml_text(command: str, given: Mapping[str, Any]) -> dict[str, str]:
+def toml_text(command: str, values: Mapping[str, Any]) -> dict[str, str]:
     """A file that asks it: a table for `dscale sweep`, or defaults of one's own in `dragonscale.toml`."""
-    words = said(_tool(command), given)
+    pairs = said(_tool(command), values)
     if command in _GRIDS:
-        lines = [f"[[{command}]]", *(f"{field.name} = {toml_value(value)}" for field, value in words)]
+        lines = [f"[[{command}]]", *(f"{field.name} = {toml_value(value)}" for field, value in pairs)]
         return {"name": "question.toml", "text": "\n".join(lines) + "\n", "use": "dscale sweep question.toml"}
-    places = {field.name: value for field, value in words if isinstance(field, Thing | Text | Items) and field.place}
-    table = [f"{field.name} = {toml_value(value)}" for field, value in words if not field.place]
+    places = {field.name: value for field, value in pairs if isinstance(field, Thing | Text | Items) and field.place}
+    table = [f"{field.name} = {toml_value(value)}" for field, value in pairs if not field.place]
     lines = [f"[{command.replace(' ', '_')}]", *table]
     use = command_line(command, places)
     return {"name": "dragonscale.toml", "text": "\n".join(lines) + "\n", "use": use}

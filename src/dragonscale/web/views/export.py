@@ -19,25 +19,25 @@ from dragonscale.web.words import question_of
 KINDS = {"train": "training", "serve": "serving"}
 
 
-def targets_panel(asked: PageRequest) -> dict[str, Any]:
+def targets_panel(request: PageRequest) -> dict[str, Any]:
     """Software that runs plans of this kind, the plan's own first; what launches it; what tests it."""
-    of = _of(asked)
-    record = asked.ask(of, asked.fields)
-    names = [plan.stack for plan in record.plans] if of == "train" else [one.engine for one in record.configs]
-    own = software_for(names[0], KINDS[of]) if names else None
-    every = sorted(of_kind(KINDS[of]), key=lambda one: own is None or one.name != own.name)
+    of = _of(request)
+    record = request.ask(of, request.fields)
+    names = [plan.stack for plan in record.plans] if of == "train" else [config.engine for config in record.configs]
+    native = software_for(names[0], KINDS[of]) if names else None
+    targets = sorted(of_kind(KINDS[of]), key=lambda target: native is None or target.name != native.name)
     return {
-        "own": own.name if own is not None else "",
-        "software": [fields(one, "name title version") for one in every],
-        "launchers": [fields(one, "name title") for one in of_kind("launcher")],
-        "loads": [fields(one, "name title") for one in of_kind("load")] if of == "serve" else [],
+        "own": native.name if native is not None else "",
+        "software": [fields(target, "name title version") for target in targets],
+        "launchers": [fields(target, "name title") for target in of_kind("launcher")],
+        "loads": [fields(target, "name title") for target in of_kind("load")] if of == "serve" else [],
     }
 
 
-def files_panel(asked: PageRequest) -> dict[str, Any]:
+def files_panel(request: PageRequest) -> dict[str, Any]:
     """The files for a target, with what is expected of them and what differs."""
-    words = export_fields(asked)
-    question = question_of("export", words)
+    export_values = export_fields(request)
+    question = question_of("export", export_values)
     with without_files():
         report = ask(question, Listener())
     return {
@@ -45,33 +45,35 @@ def files_panel(asked: PageRequest) -> dict[str, Any]:
         "files": [{"name": name, "text": text} for name, text in report.files.items()],
         "differences": [f"{row.planned} cannot be said there; {row.instead}: {row.why}" for row in report.differences],
         "bundle": report.text(),
-        "cli": command_line("export", words),
+        "cli": command_line("export", export_values),
     }
 
 
-def export_fields(asked: PageRequest) -> dict[str, Any]:
+def export_fields(request: PageRequest) -> dict[str, Any]:
     """The answer's plan as a question of `dscale export`."""
-    of, to = _of(asked), asked.text("to")
-    if asked.fields.get("model") in asked.dropped:
+    of, to = _of(request), request.text("to")
+    if request.fields.get("model") in request.dropped:
         raise InputError(
             "The files of an export name the model: save the config that was dropped beside them, and run "
             "`dscale export` with its path (Copy as CLI gives both)."
         )
-    record = asked.ask(of, asked.fields)
-    words = {name: asked.fields[name] for name in ("model", "price", "tokens", "numerics") if asked.fields.get(name)}
+    record = request.ask(of, request.fields)
+    export_values = {
+        name: request.fields[name] for name in ("model", "price", "tokens", "numerics") if request.fields.get(name)
+    }
     if not (record.plans if of == "train" else record.configs):
         raise InputError(f"There is no {'plan' if of == 'train' else 'configuration'} to export.")
     if of == "train":
-        return {"to": to, **words, **recommended_words(of, record), "stack": record.plans[0].stack}
-    words.pop("tokens", None)
-    words |= recommended_words(of, record) | {"engine": record.configs[0].engine}
-    words |= {name: str(getattr(record.workload, name)) for name in ("prompt", "output")}
-    words |= {"rate": asked.fields["rate"]} if asked.fields.get("rate") else {}
-    return {"to": to, **words}
+        return {"to": to, **export_values, **recommended_words(of, record), "stack": record.plans[0].stack}
+    export_values.pop("tokens", None)
+    export_values |= recommended_words(of, record) | {"engine": record.configs[0].engine}
+    export_values |= {name: str(getattr(record.workload, name)) for name in ("prompt", "output")}
+    export_values |= {"rate": request.fields["rate"]} if request.fields.get("rate") else {}
+    return {"to": to, **export_values}
 
 
-def _of(asked: PageRequest) -> str:
-    of = asked.text("of", "train")
+def _of(request: PageRequest) -> str:
+    of = request.text("of", "train")
     if of not in KINDS:
         raise unknown("kind of plan to export called", of, KINDS)
     return of

@@ -5,10 +5,10 @@ What is pasted is anyone's text: it is read and never run, and while it is read 
 as it judges what is typed.
 
 >>> from dragonscale.web.page_request import PageRequest
->>> asked = PageRequest.read(
+>>> request = PageRequest.read(
 ...     {"view": "judge", "text": "vllm serve meta-llama/Meta-Llama-3-8B -tp 2", "on": "h100"}, lambda _: None
 ... )
->>> found = read_panel(asked)
+>>> found = read_panel(request)
 >>> found["view"], found["fields"]["on"], found["fields"]["plan"]
 ('serve', 'h100:2', 'tensor=2,weights=bf16,kv=bf16,compute=bf16,wire=bf16')
 """
@@ -17,7 +17,8 @@ from typing import Any
 
 from dragonscale.commands.foreign import as_training
 from dragonscale.commands.imported import report_of
-from dragonscale.commands.train.train_question import TrainQuestion, said_by
+from dragonscale.commands.questions.train import TrainQuestion
+from dragonscale.commands.train.plan_flags import said_by
 from dragonscale.errors import InputError
 from dragonscale.exports.imported import Given, Imported
 from dragonscale.exports.reading import read_plan
@@ -33,22 +34,22 @@ LONGEST = 100_000
 _NEEDED = {"train": ("model", "on", "batch", "seq"), "serve": ("model", "on")}
 
 
-def read_panel(asked: PageRequest) -> dict[str, Any]:
+def read_panel(request: PageRequest) -> dict[str, Any]:
     """What was understood, what was not, and the question that judges it."""
-    text = asked.text("text").strip()
-    beside = {name: asked.text(name).strip() for name in ("model", "on")}
+    text = request.text("text").strip()
+    stated = {name: request.text(name).strip() for name in ("model", "on")}
     if not text:
         raise InputError("Paste a command (vllm serve …, torchrun … pretrain_gpt.py …) or a config.")
     if len(text) > LONGEST:
         raise InputError(f"The text has {len(text):,} characters; at most {LONGEST:,} are read.")
-    for name, word in beside.items():
+    for name, word in stated.items():
         if looks_like_file(word):
             raise InputError(f"{name} is {word!r}, which looks like a file; the page reads none.")
     with without_files():
-        found = read_plan(text, Given(beside["model"], beside["on"]))
-        report = report_of(found)
-        view, question = _question(found)
-    question |= {name: word for name, word in beside.items() if word and not question.get(name)}
+        imported = read_plan(text, Given(stated["model"], stated["on"]))
+        report = report_of(imported)
+        view, question = _question(imported)
+    question |= {name: word for name, word in stated.items() if word and not question.get(name)}
     return {
         "view": view,
         "fields": question,
@@ -60,25 +61,25 @@ def read_panel(asked: PageRequest) -> dict[str, Any]:
     }
 
 
-def _question(found: Imported) -> tuple[str, dict[str, Any]]:
+def _question(imported: Imported) -> tuple[str, dict[str, Any]]:
     """The view that judges a plan, and its fields."""
-    file = found.file
+    file = imported.file
     if isinstance(file, TrainingFile):
-        question, saved = as_training(TrainQuestion(), found)
-        said = {name: value for name, value in said_by(saved).items() if name != "skew" or value != 1}
-        return "train", {**said, "plan": question.plan, "alone": True}
+        question, saved = as_training(TrainQuestion(), imported)
+        stated = {name: value for name, value in said_by(saved).items() if name != "skew" or value != 1}
+        return "train", {**stated, "plan": question.plan, "alone": True}
     return "serve", {name: value for name, value in _served(file).items() if value not in ("", None, 0)}
 
 
 def _served(file: SavedPlan) -> dict[str, Any]:
     """A serving plan's file as fields."""
-    plain, words = type(file.plan)(), list[str]()
+    plain, notes = type(file.plan)(), list[str]()
     for name in file.plan.__dataclass_fields__:
         value = getattr(file.plan, name)
         named = file.whole if name == "tensor" else not file.named or name in file.named
         if named and value != "" and (name in _FORMATS or value != getattr(plain, name)):
-            words.append(f"{name}={str(value).lower() if isinstance(value, bool) else value}")
-    text = ",".join(words)
+            notes.append(f"{name}={str(value).lower() if isinstance(value, bool) else value}")
+    text = ",".join(notes)
     drafts, traffic = file.speculation, file.traffic
     return {
         **fields(file, "model engine"),

@@ -3,8 +3,8 @@
 Nothing is kept here: the reader's browser remembers what was solved.
 
 >>> from dragonscale.web.page_request import PageRequest
->>> asked = PageRequest.read({"view": "learn", "panels": ["course"]}, lambda _: None)
->>> course_panel(asked)["chapters"][0]["chapter"]
+>>> request = PageRequest.read({"view": "learn", "panels": ["course"]}, lambda _: None)
+>>> course_panel(request)["chapters"][0]["chapter"]
 'rooflines'
 """
 
@@ -28,26 +28,26 @@ _FIELDS = ("name", "seed", "answer", "hint", "solution")
 def course_panel(_: PageRequest) -> dict[str, Any]:
     """Every chapter with the problems it has."""
     chapters = []
-    for one in CHAPTERS:
-        problems = [fields(problem, "id title") for problem in problems_of(one.slug)]
-        named = {"chapter": one.slug, "page": _page(one.page), "problems": problems}
-        chapters.append(fields(one, "title about picture") | named)
+    for chapter in CHAPTERS:
+        problems = [fields(problem, "id title") for problem in problems_of(chapter.slug)]
+        named = {"chapter": chapter.slug, "page": _page(chapter.page), "problems": problems}
+        chapters.append(fields(chapter, "title about picture") | named)
     return {"chapters": chapters}
 
 
-def problem_panel(asked: PageRequest) -> dict[str, Any]:
+def problem_panel(request: PageRequest) -> dict[str, Any]:
     """A problem as `dscale learn NAME --json` has it."""
-    known = [field.name for field in fields_of(LearnQuestion) if field.name in _FIELDS]
-    for name in asked.fields:
-        if name not in known:
-            raise unknown("field of a problem called", name, known)
-    question = LearnQuestion(**dict(asked.fields))
+    names = [field.name for field in fields_of(LearnQuestion) if field.name in _FIELDS]
+    for name in request.fields:
+        if name not in names:
+            raise unknown("field of a problem called", name, names)
+    question = LearnQuestion(**dict(request.fields))
     if len(question.answer) > LONGEST:
         raise InputError(f"The answer has {len(question.answer):,} characters; at most {LONGEST} are read.")
-    made = variant(named_problem(question.name.strip().lower()), question.seed)
-    verdict = judge(made.posed, question.answer) if question.answer else None
-    report = problem_report(made, verdict, question.answer, question.hint, question.solution)
-    return {**report.to_dict(), "hint_count": len(made.posed.hints), "page": _page(report.page)}
+    problem = variant(named_problem(question.name.strip().lower()), question.seed)
+    verdict = judge(problem.posed, question.answer) if question.answer else None
+    report = problem_report(problem, verdict, question.answer, question.hint, question.solution)
+    return {**report.to_dict(), "hint_count": len(problem.posed.hints), "page": _page(report.page)}
 
 
 def _page(path: str) -> str:

@@ -12,18 +12,19 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from dragonscale.blocks.amounts import amount, count, quantities, share
 from dragonscale.commands import models as reports
-from dragonscale.commands.models import RECOMPUTED, RULE, ModelReport
+from dragonscale.commands.models import RECOMPUTED, ModelReport
 from dragonscale.errors import InputError
-from dragonscale.models import count_parameters, load_model
+from dragonscale.models import count_parameters, load_model, over_length
 from dragonscale.models.catalogue import is_preset, preset_lines
 from dragonscale.models.huggingface import load_config
 from dragonscale.models.huggingface.fields import is_inert
 from dragonscale.models.names import safe_name
-from dragonscale.models.transformer import Transformer
+from dragonscale.models.over_length import RULE
+from dragonscale.models.transformer import Transformer, attention_heads
 from dragonscale.physics.hardware import dtype_bytes
 from dragonscale.physics.units import render
-from dragonscale.web.amounts import amount, count, quantities, share
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.cards import TABLES, Card, fields, figures_of, line, log_axis, mark, notes_of, pairs, rule
 from dragonscale.web.words import dropped_model, looks_like_file, question_of
@@ -45,7 +46,7 @@ def _rows() -> list[Card]:
     rows: list[Card] = []
     for preset in reports.models_report().models:
         model = load_model(preset.name)
-        heads, kv_heads = heads_of(model)
+        heads, kv_heads = attention_heads(model)
         why = f"model:{{}}@{preset.name}".format
         cells = {
             "parameters": amount(preset.parameters, "count", why("parameters")),
@@ -60,23 +61,17 @@ def _rows() -> list[Card]:
     return rows
 
 
-def heads_of(model: Transformer) -> tuple[int | None, int | None]:
-    """Query and KV heads of the layers that attend; None where they have no such count, as latent attention's KV."""
-    mixers = [layer.mixer for layer in model.layers if hasattr(layer.mixer, "n_heads")]
-    return (getattr(mixers[0], "n_heads", None), getattr(mixers[0], "n_kv_heads", None)) if mixers else (None, None)
-
-
-def _one(asked: PageRequest) -> ModelReport:
+def _one(request: PageRequest) -> ModelReport:
     """The model that was asked for; without a name the command lists them all."""
-    report = asked.record
+    report = request.record
     if not isinstance(report, ModelReport):
         raise InputError("The question names no model; give one, such as llama3-8b, as `model`.")
     return report
 
 
-def model_panel(asked: PageRequest) -> Card:
+def model_panel(request: PageRequest) -> Card:
     """One model: its numbers, its parts, its weights in every format."""
-    report = _one(asked)
+    report = _one(request)
     shape = f"{report.n_layers} layers, d_model {report.d_model:,}, vocabulary {report.vocab:,}"
     weights = {name: report.parameters * dtype_bytes(name) for name in FORMATS}
     activations = _sizes("policy", "bytes", report.activation_bytes_per_token, "activation_bytes_per_token")
@@ -112,16 +107,16 @@ def _parts(parts: dict[str, Any], total: float, unit: str, why: str) -> Card:
 
 
 def _lengths(model: Transformer, causal: bool) -> tuple[list[float], float | None]:
-    meet = reports.overtaken_at(model, causal)
+    meet = over_length.overtaken_at(model, causal)
     longest = max(model.context or 0, 1 << 17, 2 * RULE * model.d_model, min(4 * (meet or 0), 1 << 24))
-    return [2.0**7 * (longest / 2.0**7) ** (place / 72) for place in range(73)], meet
+    return [2.0**7 * (longest / 2.0**7) ** (index / 72) for index in range(73)], meet
 
 
-def lengths_panel(asked: PageRequest) -> Card:
+def lengths_panel(request: PageRequest) -> Card:
     """The KV cache and the FLOPs of a token over the length of the sequence, with where attention overtakes the
     matmuls."""
-    question = question_of("models", asked.fields, asked.dropped)
-    report = _one(asked)
+    question = question_of("models", request.fields, request.dropped)
+    report = _one(request)
     if question.assume or question.family:
         return {"cache": None, "flops": None}
     model, causal = load_model(question.model), not question.full
@@ -140,13 +135,15 @@ _TOKENS = log_axis("tokens of a sequence", "count")
 
 def _cache_chart(model: Transformer, report: ModelReport, lengths: list[float]) -> Card:
     """The cache of a sequence beside the model's weights."""
-    kv = reports.cache_over(model, lengths, report.kv_dtype)
-    reserved = reports.cache_over(model, lengths, report.kv_dtype, hybrid=False)
-    held = report.parameters * dtype_bytes("bf16")
+    kv = over_length.cache_over(model, lengths, report.kv_dtype)
+    reserved = over_length.cache_over(model, lengths, report.kv_dtype, hybrid=False)
+    weight_bytes = report.parameters * dtype_bytes("bf16")
     series = [line(f"cache in {report.kv_dtype}", "cache", pairs(lengths, kv))]
     if reserved != kv:
         series.append(line("as an engine without windows keeps it", "overhead", pairs(lengths, reserved), dashed=True))
-    series.append(line("weights in bf16", "weights", [(lengths[0], held), (lengths[-1], held)], dashed=True))
+    series.append(
+        line("weights in bf16", "weights", [(lengths[0], weight_bytes), (lengths[-1], weight_bytes)], dashed=True)
+    )
     size, context = report.cache_bytes_per_sequence, model.context or 0
     longest = f"context {render(context, 'count', binary=True)}"
     return {
@@ -160,11 +157,11 @@ def _cache_chart(model: Transformer, report: ModelReport, lengths: list[float]) 
 
 def _flops_chart(model: Transformer, causal: bool, lengths: list[float], meet: float | None) -> Card:
     """The forward FLOPs of a token: attention's dot products beside the matmuls."""
-    parts = reports.flops_over(model, lengths, causal)
+    parts = over_length.flops_over(model, lengths, causal)
     scores = parts.pop("scores", [0.0] * len(lengths))
     wide = [parts[name] for name in parts if name in ("mlp", "moe", "experts", "shared", "router")]
-    mlp = [sum(one) for one in zip(*wide, strict=True)]
-    matmuls = [sum(one) for one in zip(*parts.values(), strict=True)]
+    mlp = [sum(rows) for rows in zip(*wide, strict=True)]
+    matmuls = [sum(rows) for rows in zip(*parts.values(), strict=True)]
     eight = RULE * model.d_model
     rules = [rule(float(eight), f"rule T = 8D: {render(eight, 'count')}", "muted")]
     if meet:
@@ -182,9 +179,9 @@ def _flops_chart(model: Transformer, causal: bool, lengths: list[float], meet: f
     }
 
 
-def program_panel(asked: PageRequest) -> Card:
+def program_panel(request: PageRequest) -> Card:
     """The model as named einsums."""
-    return fields(_one(asked), "program")
+    return fields(_one(request), "program")
 
 
 LONGEST = 6000
@@ -192,9 +189,9 @@ LONGEST = 6000
 _KEPT = ("torch_dtype", "dtype", "quantization_config", "model_type")
 
 
-def line_panel(asked: PageRequest) -> dict[str, Any]:
+def line_panel(request: PageRequest) -> dict[str, Any]:
     """A model in a line: `70.6B parameters, 80 layers, d_model 8,192`."""
-    model = load_model(question_of("models", {"model": asked.fields.get("model", "")}, asked.dropped).model)
+    model = load_model(question_of("models", {"model": request.fields.get("model", "")}, request.dropped).model)
     counts = count_parameters(model)
     used = "" if counts.active >= counts.total * 0.9 else f" ({render(counts.active, 'count')} active)"
     size = render(counts.total, "count")
@@ -206,36 +203,38 @@ def line_panel(asked: PageRequest) -> dict[str, Any]:
     }
 
 
-def config_panel(asked: PageRequest) -> dict[str, Any]:
+def config_panel(request: PageRequest) -> dict[str, Any]:
     """The config under `dropped`: the name that the field gives it, its text made small, and whether an address can
     hold it."""
-    if len(asked.dropped) != 1:
+    if len(request.dropped) != 1:
         raise InputError("One config.json at a time is read; drop it on the page.")
-    [(given, text)] = asked.dropped.items()
-    model = dropped_model(given, text)
+    [(file, text)] = request.dropped.items()
+    model = dropped_model(file, text)
     whole: dict[str, Any] = json.loads(text)
     small = _smaller(whole)
-    kept = small if _same(model, small) else whole
-    written = json.dumps(kept, separators=(",", ":"), ensure_ascii=False)
+    shortest = small if _same(model, small) else whole
+    written = json.dumps(shortest, separators=(",", ":"), ensure_ascii=False)
     size = {"in_address": len(written) <= LONGEST, "characters": len(written)}
-    return {"name": _name(given, whole), "text": written, **size}
+    return {"name": _name(file, whole), "text": written, **size}
 
 
-def _name(given: str, whole: Mapping[str, Any]) -> str:
+def _name(file: str, whole: Mapping[str, Any]) -> str:
     """What the model is called: as the config says, else as the file, else by its type; never like a file."""
-    said = str(whole.get("_name_or_path") or "").rstrip("/").rsplit("/", 1)[-1]
-    stem = re.sub(r"(\.(json|txt))+$", "", given.rsplit("/", 1)[-1], flags=re.IGNORECASE)
-    called = next((one for one in (said, stem if stem != "config" else "") if one), f"my-{whole.get('model_type')}")
+    stated = str(whole.get("_name_or_path") or "").rstrip("/").rsplit("/", 1)[-1]
+    stem = re.sub(r"(\.(json|txt))+$", "", file.rsplit("/", 1)[-1], flags=re.IGNORECASE)
+    called = stated or f"my-{whole.get('model_type')}"
+    if not stated and stem not in ("", "config"):
+        called = stem
     name = re.sub(r"[^\w.-]", "-", safe_name(called))[:60]
     name = f"my-{name}" if is_preset(name) else name
     return re.sub(r"[./]", "-", name) if looks_like_file(name) else name
 
 
-def _smaller(given: Mapping[str, Any]) -> dict[str, Any]:
+def _smaller(config: Mapping[str, Any]) -> dict[str, Any]:
     """Without the fields that change no count, at every depth."""
-    kept = {name: value for name, value in given.items() if name in _KEPT or not is_inert(name, value)}
-    deeper = {name for name, value in kept.items() if isinstance(value, Mapping)} - {"quantization_config"}
-    return {name: _smaller(value) if name in deeper else value for name, value in kept.items()}
+    shorter = {name: value for name, value in config.items() if name in _KEPT or not is_inert(name, value)}
+    deeper = {name for name, value in shorter.items() if isinstance(value, Mapping)} - {"quantization_config"}
+    return {name: _smaller(value) if name in deeper else value for name, value in shorter.items()}
 
 
 def _same(model: Transformer, small: Mapping[str, Any]) -> bool:

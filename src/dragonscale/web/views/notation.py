@@ -23,17 +23,20 @@ LARGEST = 20
 
 
 def notation_card(
-    asked: PageRequest, parse: Callable[[str], Any], check: Callable[[PageRequest], object], most: int | None = None
+    request: PageRequest,
+    parse: Callable[[str], Any],
+    check: Callable[[PageRequest], object],
+    max_letters: int | None = None,
 ) -> dict[str, Any]:
     """The letters of the question's expression with their sliders; or what is wrong with it, and where."""
-    given = str(asked.fields.get("expression", ""))
+    expression = str(request.fields.get("expression", ""))
     try:
-        question = question_of(asked.view, asked.fields)
-        line, sizes = parse(given), sizes_of(question.sizes)
-        check(asked)
+        question = question_of(request.view, request.fields)
+        line, sizes = parse(expression), sizes_of(question.sizes)
+        check(request)
     except InputError as error:
-        return {"wrong": str(error), "at": marked(given, str(error)), "letters": []}
-    return {"wrong": "", "at": None, "letters": letters(line.indices[:most], line.sizes, sizes)}
+        return {"wrong": str(error), "at": marked(expression, str(error)), "letters": []}
+    return {"wrong": "", "at": None, "letters": letters(line.indices[:max_letters], line.sizes, sizes)}
 
 
 def marked(expression: str, sentence: str) -> list[int] | None:

@@ -15,9 +15,9 @@ from dragonscale.web.page_request import PageRequest
 from dragonscale.web.view_names import COMMANDS
 
 
-def sheet_panel(asked: PageRequest) -> dict[str, Any]:
+def sheet_panel(request: PageRequest) -> dict[str, Any]:
     """The sheet of the answer, with everything that stands behind it where `detail` is asked."""
-    return sheet_data(asked.record, asked.more.get("detail") is True)
+    return sheet_data(request.record, request.more.get("detail") is True)
 
 
 def sheet_data(record: Any, detail: bool) -> dict[str, Any]:
@@ -26,10 +26,10 @@ def sheet_data(record: Any, detail: bool) -> dict[str, Any]:
     return {"blocks": blocks_of(record.sheet(detail)), "notes": notes}
 
 
-def record_panel(asked: PageRequest) -> dict[str, Any]:
+def record_panel(request: PageRequest) -> dict[str, Any]:
     """What `--json` prints."""
-    found = asked.record.to_dict()
-    return found if isinstance(found, dict) else {"answers": found}
+    record = request.record.to_dict()
+    return record if isinstance(record, dict) else {"answers": record}
 
 
 def blocks_of(sheet: Sheet) -> list[dict[str, Any]]:
@@ -52,19 +52,19 @@ def _told(block: Block) -> dict[str, Any]:
     return {"columns": columns, "rows": rows, "title": block.title, "foot": block.foot}
 
 
-def refitted(asked: PageRequest) -> PageRequest:
+def refitted(request: PageRequest) -> PageRequest:
     """The request, where it says `near`, about a plan next to the given one that runs at its sizes."""
-    if asked.view != "train" or asked.more.get("near") is not True:
-        return asked
+    if request.view != "train" or request.more.get("near") is not True:
+        return request
     from dragonscale.web.views.train_near import near_fields
 
-    return replace(asked, fields=near_fields(asked))
+    return replace(request, fields=near_fields(request))
 
 
 def panels_of(view: str) -> dict[str, Callable[[Any], Any]]:
     """The panels of a view by name, in the order they are drawn."""
-    own = dict(_own_panels(view))
-    return own | ({"sheet": sheet_panel, "record": record_panel} if view in COMMANDS else {})
+    panels = dict(_own_panels(view))
+    return panels | ({"sheet": sheet_panel, "record": record_panel} if view in COMMANDS else {})
 
 
 def _own_panels(view: str) -> Mapping[str, Callable[[Any], Any]]:

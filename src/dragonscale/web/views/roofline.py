@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dragonscale.blocks.amounts import amount, quantity
 from dragonscale.commands.given import maybe_target, sizes_of
 from dragonscale.commands.roofline import ask
 from dragonscale.commands.roofline_report import RooflineReport, Sample, roofline_curve, spelled
@@ -15,7 +16,6 @@ from dragonscale.physics.hardware import Chip
 from dragonscale.physics.hardware.changes import with_changes
 from dragonscale.physics.rooflines.operation import parse_operation
 from dragonscale.physics.units import render
-from dragonscale.web.amounts import amount, quantity
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.cards import TABLES, Card, fields, figures_of, known, line, log_axis, mark, rule
 from dragonscale.web.views.notation import notation_card
@@ -25,20 +25,20 @@ POINTS = 97
 COMPUTE = ("compute", "vector unit")
 
 
-def _record(asked: PageRequest) -> RooflineReport:
-    if asked.brief:
-        return ask(question_of("roofline", asked.fields), Listener(), solve=False)
-    return asked.record
+def _record(request: PageRequest) -> RooflineReport:
+    if request.brief:
+        return ask(question_of("roofline", request.fields), Listener(), solve=False)
+    return request.record
 
 
-def notation_panel(asked: PageRequest) -> Card:
+def notation_panel(request: PageRequest) -> Card:
     """The letters of the expression with their sliders; or what is wrong with it, and where."""
-    return notation_card(asked, parse_operation, _record)
+    return notation_card(request, parse_operation, _record)
 
 
-def answer_panel(asked: PageRequest) -> Card:
+def answer_panel(request: PageRequest) -> Card:
     """The answer in a sentence, its numbers, and the time of each resource."""
-    report = _record(asked)
+    report = _record(request)
     figures, memory = TABLES["roofline"]["answer"]["figures"], spelled(report.memory)
     resources = [
         {"name": spelled(row.name), "formula": row.formula, "role": "compute" if row.name in COMPUTE else "hbm"}
@@ -72,12 +72,12 @@ def _of_peak(report: RooflineReport) -> str:
     return "" if reached is None or not peak else f"{reached / peak:.1%} of the peak"
 
 
-def roof_panel(asked: PageRequest) -> Card:
+def roof_panel(request: PageRequest) -> Card:
     """The chip's roof, the operation below it, and where the roof bends."""
-    report = _record(asked)
+    report = _record(request)
     if report.peak_flops_per_s is None or report.bandwidth_bytes_per_s is None:
         return {"roofs": [], "points": []}
-    points, at, rate = _trail(asked), report.intensity_flops_per_byte, report.attainable_flops_per_s
+    points, at, rate = _trail(request), report.intensity_flops_per_byte, report.attainable_flops_per_s
     if at and rate:
         points = [point for point in points if not 0.6 < point["intensity"] / at < 1.6]
         points.append(_point("this operation", at, rate, report.bound_by or ""))
@@ -90,14 +90,14 @@ def roof_panel(asked: PageRequest) -> Card:
     }
 
 
-def _trail(asked: PageRequest) -> list[Card]:
+def _trail(request: PageRequest) -> list[Card]:
     """Where the operation would lie at other sizes of the letter that is varied, as far as it climbs the roof."""
-    varied, points = _varied(asked), list[Card]()
+    varied, points = _varied(request), list[Card]()
     for sample in varied.at([4.0**power for power in range(10)]) if varied else ():
         if varied and (not points or sample.attainable_flops_per_s > 1.2 * points[-1]["rate"]):
-            place = sample.intensity_flops_per_byte, sample.attainable_flops_per_s
+            position = sample.intensity_flops_per_byte, sample.attainable_flops_per_s
             role = "hbm:2" if sample.bound_by == varied.question.memory else "compute:2"
-            points.append(_point(f"{varied.letter} = {sample.value:,.0f}", *place, sample.bound_by) | {"role": role})
+            points.append(_point(f"{varied.letter} = {sample.value:,.0f}", *position, sample.bound_by) | {"role": role})
     return points
 
 
@@ -117,20 +117,22 @@ class _Varied:
     question: Any
 
     def at(self, values: Sequence[float]) -> list[Sample]:
-        one = self.question
-        counting = {"weights_only": one.weights_only, "per_element": one.per_element}
-        return roofline_curve(one.expression, self.chip, self.others, self.letter, values, one.memory, **counting)
+        question = self.question
+        counting = {"weights_only": question.weights_only, "per_element": question.per_element}
+        return roofline_curve(
+            question.expression, self.chip, self.others, self.letter, values, question.memory, **counting
+        )
 
     @property
     def others(self) -> dict[str, int]:
         return {name: size for name, size in self.sizes.items() if name != self.letter}
 
 
-def _varied(asked: PageRequest) -> _Varied | None:
+def _varied(request: PageRequest) -> _Varied | None:
     """The letter that `over` of the request names, or the first that is open; None where it cannot be varied alone."""
-    question = question_of("roofline", asked.fields)
+    question = question_of("roofline", request.fields)
     names, sizes = _letters(question.expression), sizes_of(question.sizes)
-    letter = asked.text("over") or next((name for name in names if name not in sizes), names[0] if names else "")
+    letter = request.text("over") or next((name for name in names if name not in sizes), names[0] if names else "")
     chip, _ = maybe_target(with_changes(question.on, question.set))
     if letter not in names or chip is None or any(name != letter and name not in sizes for name in names):
         return None
@@ -142,15 +144,15 @@ def _letters(expression: str) -> list[str]:
     return [name for name in operation.indices if name not in operation.sizes]
 
 
-def curve_panel(asked: PageRequest) -> Card:
+def curve_panel(request: PageRequest) -> Card:
     """Time over one letter, the others as given; crossovers are rules."""
-    varied = _varied(asked)
+    varied = _varied(request)
     if varied is None:
-        return {"letter": "", "letters": _letters(str(asked.fields.get("expression", ""))), "series": []}
+        return {"letter": "", "letters": _letters(str(request.fields.get("expression", ""))), "series": []}
     letter, here = varied.letter, varied.sizes.get(varied.letter)
-    samples = varied.at([2.0 ** (20 * place / (POINTS - 1)) for place in range(POINTS)])
+    samples = varied.at([2.0 ** (20 * index / (POINTS - 1)) for index in range(POINTS)])
     others = ",".join(f"{name}={size}" for name, size in varied.others.items())
-    solved: RooflineReport = asked.ask("roofline", {**asked.fields, "sizes": others}, brief=False)
+    solved: RooflineReport = request.ask("roofline", {**request.fields, "sizes": others}, brief=False)
     marks: list[Card] = []
     if here:
         [now] = varied.at([float(here)])
@@ -162,8 +164,8 @@ def curve_panel(asked: PageRequest) -> Card:
         "x": log_axis(letter, "count"),
         "y": log_axis("time", "s"),
         "series": [
-            line("at best", "compute", [(one.value, one.lower_s) for one in samples]),
-            line("without overlap", "overhead", [(one.value, one.upper_s) for one in samples], dashed=True),
+            line("at best", "compute", [(sample.value, sample.lower_s) for sample in samples]),
+            line("without overlap", "overhead", [(sample.value, sample.upper_s) for sample in samples], dashed=True),
         ],
         "rules": [
             rule(row.value, f"{letter} = {row.value:,.4g}: {row.above} takes over from {row.below}") for row in crossed

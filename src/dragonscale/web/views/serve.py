@@ -5,8 +5,9 @@ The answer in a sentence (`serve_answer`) and what else could be (`serve_curves`
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from dragonscale.blocks.amounts import amount, count, quantities
 from dragonscale.blocks.charts.mesh import AxisMove
 from dragonscale.commands.charts.moves import mesh_axes, serving_splits
 from dragonscale.commands.charts.roles import memory_parts, served_memory, time_parts
@@ -15,14 +16,14 @@ from dragonscale.commands.serve.config import bills_of, deployment_of
 from dragonscale.commands.serve.serve_records import ConfigReport, ServeReport
 from dragonscale.physics.hardware import Chip
 from dragonscale.physics.kernels.dtypes import FORMATS
+from dragonscale.physics.numbers import first_number
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger, LedgerLine
 from dragonscale.plan.timeline import TimelinePass, timeline
-from dragonscale.serving.advice.bills import MemoryUse, held_bill, scalar
+from dragonscale.serving.advice.bills import MemoryUse, held_bill
 from dragonscale.serving.engine.formats import part_format
 from dragonscale.serving.engine.plan import ServingPlan
 from dragonscale.serving.iteration.iteration import ServingLine
-from dragonscale.web.amounts import amount, count, quantities
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.cards import (
     HIDDEN,
@@ -43,50 +44,50 @@ AGREES = 1e-3
 """Lines are shown under a part of memory where they add up to it as nearly as this."""
 
 
-def _bills(asked: PageRequest) -> tuple[ServeReport, ConfigReport, dict[str, Ledger]] | None:
+def _bills(request: PageRequest) -> tuple[ServeReport, ConfigReport, dict[str, Ledger]] | None:
     """The ledgers of a decode step and of a prompt of the first configuration; one output token has no decode step."""
-    report: ServeReport = asked.record
+    report: ServeReport = request.record
     return (report, report.configs[0], bills_of(report)) if report.configs else None
 
 
-def time_panel(asked: PageRequest) -> Card:
+def time_panel(request: PageRequest) -> Card:
     """Two bars: a decode step and a prompt that runs alone, exposed and hidden seconds by term, each with its lines."""
-    if (billed := _bills(asked)) is None:
+    if (billed := _bills(request)) is None:
         return {"bars": []}
-    report, one, bills = billed
-    bars = [_step_bar(report, one, bills["decode"])] if "decode" in bills else []
-    return {"bars": [*bars, _prompt_bar(report, one, bills["prefill"])]}
+    report, config, bills = billed
+    bars = [_step_bar(report, config, bills["decode"])] if "decode" in bills else []
+    return {"bars": [*bars, _prompt_bar(report, config, bills["prefill"])]}
 
 
-def _step_bar(report: ServeReport, one: ConfigReport, ledger: Ledger) -> Card:
+def _step_bar(report: ServeReport, config: ConfigReport, ledger: Ledger) -> Card:
     context = f"{round(report.asked.ask.context):,} tokens of context"
     return {
         "name": "decode",
         "title": "A decode step",
-        "about": f"{one.batch:,} sequences of {context}, on each chip of a replica{_beside_prompts(one)}",
-        **quantities(one, {"total": "decode_step_s", "lower": "lower_s", "roofline": "roofline_s"}, str),
+        "about": f"{config.batch:,} sequences of {context}, on each chip of a replica{_beside_prompts(config)}",
+        **quantities(config, {"total": "decode_step_s", "lower": "lower_s", "roofline": "roofline_s"}, str),
         "parts": _time_parts(ledger, "term"),
     }
 
 
-def _beside_prompts(one: ConfigReport) -> str:
+def _beside_prompts(config: ConfigReport) -> str:
     """Why a token takes longer than a step: prompts of other requests are read between the steps."""
-    if one.drafts or one.tpot_s <= 1.005 * one.decode_step_s:
+    if config.drafts or config.tpot_s <= 1.005 * config.decode_step_s:
         return ""
-    taken = 1 - one.decode_step_s / one.tpot_s
-    return f"; TPOT is {render(one.tpot_s, 's')} because prompts of other requests take {taken:.0%} of the time"
+    waiting = 1 - config.decode_step_s / config.tpot_s
+    return f"; TPOT is {render(config.tpot_s, 's')} because prompts of other requests take {waiting:.0%} of the time"
 
 
-def _prompt_bar(report: ServeReport, one: ConfigReport, ledger: Ledger) -> Card:
-    chunks = f"; beside others in {one.prefill_chunks} chunks" if one.prefill_chunks > 1 else ""
+def _prompt_bar(report: ServeReport, config: ConfigReport, ledger: Ledger) -> Card:
+    chunks = f"; beside others in {config.prefill_chunks} chunks" if config.prefill_chunks > 1 else ""
     new = max(1, round(report.workload.prompt * (1 - report.workload.cached)))
     return {
         "name": "prefill",
         "title": "A prompt",
         "about": f"{new:,} tokens with no other request running{chunks}",
-        "total": amount(sum(row.expected_s for row in one.prefill_terms), "s", "prefill_alone_s"),
-        "beside": amount(one.prefill_s, "s", "prefill_s"),
-        "lower": amount(sum(row.roofline_s for row in one.prefill_terms), "s"),
+        "total": amount(sum(row.expected_s for row in config.prefill_terms), "s", "prefill_alone_s"),
+        "beside": amount(config.prefill_s, "s", "prefill_s"),
+        "lower": amount(sum(row.roofline_s for row in config.prefill_terms), "s"),
         "parts": _time_parts(ledger, "prefill"),
     }
 
@@ -97,20 +98,20 @@ def _time_parts(ledger: Ledger, why: str) -> list[Card]:
     return bounded(parts, why, bound, line_rows(ledger))
 
 
-def memory_panel(asked: PageRequest) -> Card:
+def memory_panel(request: PageRequest) -> Card:
     """Bytes of a chip by part against what it has, and how many sequences fit."""
-    report: ServeReport = asked.record
+    report: ServeReport = request.record
     if not report.configs or report.configs[0].memory is None:
         return {"parts": []}
-    one, read, use = report.configs[0], report.asked, report.configs[0].memory
-    held = served_memory(use)
-    lines = _held_rows(held_bill(read, one.batch, deployment_of(read, one)), held)
+    config, read, use = report.configs[0], report.asked, report.configs[0].memory
+    parts = served_memory(use)
+    lines = _held_rows(held_bill(read, config.batch, deployment_of(read, config)), parts)
     free = [("free for KV cache", use.free_bytes), ("left by the engine", use.left_alone_bytes)]
     return {
-        **quantities(one, {"used": "hbm_bytes", "limit": "hbm_limit_bytes"}, str),
-        "parts": bar_parts(memory_parts(held.items()), "bytes", "memory", lines),
+        **quantities(config, {"used": "hbm_bytes", "limit": "hbm_limit_bytes"}, str),
+        "parts": bar_parts(memory_parts(parts.items()), "bytes", "memory", lines),
         "rest": [{"name": name, "shown": amount(size, "bytes", f"memory:{name}")} for name, size in free if size > 0],
-        "fits": _fits(one, use, report.workload.prompt + report.workload.output),
+        "fits": _fits(config, use, report.workload.prompt + report.workload.output),
     }
 
 
@@ -119,22 +120,24 @@ def _held_rows(ledger: Ledger, parts: dict[str, float]) -> dict[str, list[Card]]
     none."""
     rows: dict[str, list[Card]] = {}
     for name, size in parts.items():
-        own = sorted((held for held in ledger.held if held.part == name), key=lambda held: -float(held.bytes))
-        if size > 0 and abs(sum(float(held.bytes) for held in own) / size - 1) < AGREES:
-            rows[name] = [held_row(held) for held in own if held.bytes]
+        tensors = sorted(
+            (tensor for tensor in ledger.held if tensor.part == name), key=lambda tensor: -float(tensor.bytes)
+        )
+        if size > 0 and abs(sum(float(tensor.bytes) for tensor in tensors) / size - 1) < AGREES:
+            rows[name] = [held_row(tensor) for tensor in tensors if tensor.bytes]
     return rows
 
 
-def _fits(one: ConfigReport, use: MemoryUse, length: int) -> list[Card]:
+def _fits(config: ConfigReport, use: MemoryUse, length: int) -> list[Card]:
     """How much room the cache has, as figures."""
     pages = f"{use.pages:,} pages of {use.page_tokens} tokens" if use.page_tokens > 1 else f"{use.tokens:,.0f} tokens"
-    room = f"tokens of a replica: {pages}; {render(use.free_bytes, 'bytes')} a chip free"
+    note = f"tokens of a replica: {pages}; {render(use.free_bytes, 'bytes')} a chip free"
     return [
-        figure("sequences that fit", count(one.max_batch, "max_batch"), f"of {length:,} tokens each"),
-        figure("in flight", count(one.batch, "batch"), f"{one.batch / max(one.max_batch, 1):.0%} of them"),
+        figure("sequences that fit", count(config.max_batch, "max_batch"), f"of {length:,} tokens each"),
+        figure("in flight", count(config.batch, "batch"), f"{config.batch / max(config.max_batch, 1):.0%} of them"),
         figure("KV cache of a sequence", amount(use.sequence_bytes, "bytes", "sequence_bytes"), "on a chip"),
         figure("KV cache of a token", amount(use.token_bytes, "bytes", "kv_bytes_per_token"), "on a chip"),
-        figure("room", count(use.tokens, "kv_tokens"), room),
+        figure("room", count(use.tokens, "kv_tokens"), note),
     ]
 
 
@@ -144,24 +147,24 @@ SEEN = 2e-3
 """Operations of a smaller share of an iteration are not drawn."""
 
 
-def mesh_panel(asked: PageRequest) -> Card:
+def mesh_panel(request: PageRequest) -> Card:
     """The mesh of one replica, outermost axis first, with the collectives of a decode step and of a prompt over each
     axis."""
-    if (billed := _bills(asked)) is None:
+    if (billed := _bills(request)) is None:
         return {"slice": "", "axes": [], "frames": [], "dots": [], "wiring": "", "chip": ""}
-    report, one, bills = billed
-    piece = deployment_of(report.asked, one).piece
-    degrees = {name: getattr(one, name) for name in AXES}
-    laid = axis_wiring({name: degree for name, degree in degrees.items() if degree > 1}, piece)
-    every = {phase: {axis.name: axis for axis in mesh_axes(degrees, book.lines)} for phase, book in bills.items()}
-    first = next(iter(every.values())).values()
-    axes = [replace(axis, moves=(), splits=serving_splits(axis.name, one.expert)) for axis in first]
-    card = mesh_card(axes, one.copy_slice, laid)
+    report, config, bills = billed
+    slice_ = deployment_of(report.asked, config).piece
+    degrees = {name: getattr(config, name) for name in AXES}
+    wiring = axis_wiring({name: degree for name, degree in degrees.items() if degree > 1}, slice_)
+    moved = {phase: {axis.name: axis for axis in mesh_axes(degrees, book.lines)} for phase, book in bills.items()}
+    first = next(iter(moved.values())).values()
+    axes = [replace(axis, moves=(), splits=serving_splits(axis.name, config.expert)) for axis in first]
+    card = mesh_card(axes, config.copy_slice, wiring)
     for axis in card["axes"]:
-        for phase, own in every.items():
-            axis["moves"] += [_move(move, axis["name"], phase) for move in own[axis["name"]].moves]
-    shape = {"wiring": slice_wiring(piece), "chip": piece.chip.title, "chips": count(one.chips)}
-    return card | {"copies": one.copies, **shape}
+        for phase, moving_axes in moved.items():
+            axis["moves"] += [_move(move, axis["name"], phase) for move in moving_axes[axis["name"]].moves]
+    shape = {"wiring": slice_wiring(slice_), "chip": slice_.chip.title, "chips": count(config.chips)}
+    return card | {"copies": config.copies, **shape}
 
 
 def _move(move: AxisMove, axis: str, phase: str) -> Card:
@@ -171,70 +174,84 @@ def _move(move: AxisMove, axis: str, phase: str) -> Card:
     return move_card(move, axis) | {"name": f"{move.name} {when}", "phase": phase, "hidden": hidden}
 
 
-def roofline_panel(asked: PageRequest) -> Card:
+def roofline_panel(request: PageRequest) -> Card:
     """The kernels of a decode step and of a prompt under the chip's roof: FLOPs a byte, and FLOP/s as they are expected
     to run."""
-    if (billed := _bills(asked)) is None:
+    if (billed := _bills(request)) is None:
         return {"roofs": [], "points": []}
-    report, one, bills = billed
-    deployment = deployment_of(report.asked, one)
+    report, config, bills = billed
+    deployment = deployment_of(report.asked, config)
     chip = deployment.chip
-    points = [point for phase, ledger in bills.items() for point in _points(ledger, phase, one.batch)]
+    points = [point for phase, ledger in bills.items() for point in _points(ledger, phase, config.batch)]
     return {"roofs": _roofs(chip, deployment.plan), "points": points, "chip": chip.title}
 
 
 def _roofs(chip: Chip, plan: ServingPlan) -> list[Card]:
     """The roof of each format that is multiplied in."""
-    found: dict[float, Card] = {}
+    roofs: dict[float, Card] = {}
     for part in ("mlp", "attention", "head"):
         dtype = FORMATS[part_format(plan, part)].compute
         peak = chip.peak(dtype)
-        found.setdefault(peak, {"name": dtype, "peak": peak, "bandwidth": chip.bandwidth("hbm"), "why": "chip:peak"})
-    return list(found.values())
+        roofs.setdefault(peak, {"name": dtype, "peak": peak, "bandwidth": chip.bandwidth("hbm"), "why": "chip:peak"})
+    return list(roofs.values())
+
+
+@dataclass
+class _OperationSums:
+    """What all lines of one operation of a section come to."""
+
+    term: str
+    flops: float = 0.0
+    hbm_bytes: float = 0.0
+    expected_s: float = 0.0
+    compute_s: float = 0.0
+    memory_s: float = 0.0
+
+    def add(self, line: LedgerLine) -> None:
+        self.flops += float(line.total("flops"))
+        self.hbm_bytes += float(line.total("hbm_bytes"))
+        self.expected_s += float(line.total("expected_s"))
+        if isinstance(line, ServingLine):
+            self.compute_s += first_number(line.total("compute_s"))
+            self.memory_s += first_number(line.total("memory_s"))
 
 
 def _points(ledger: Ledger, phase: str, batch: int) -> Iterable[Card]:
-    whole = float(ledger.total("exposed_s")) or 1.0
-    sums: dict[tuple[str, str], list[float]] = {}
-    terms: dict[tuple[str, str], str] = {}
+    """The operations of an iteration, each a point at its FLOPs a byte and its FLOP/s."""
+    operations: dict[tuple[str, str], _OperationSums] = {}
     for line in ledger.lines:
         if float(line.flops) > 0 and float(line.hbm_bytes) > 0 and not line.moves:
-            key = (line.section, line.what)
-            terms[key] = line.term
-            own = sums.get(key, [0.0] * 5)
-            sums[key] = [total + value for total, value in zip(own, _measures(line), strict=True)]
-    kind, role, when = ("term", "hbm", f"batch {batch:,}") if phase == "decode" else ("prefill", "compute", "a prompt")
-    for (section, what), (flops, moved, seconds, compute, memory) in sums.items():
-        if seconds >= SEEN * whole:
+            operations.setdefault((line.section, line.what), _OperationSums(line.term)).add(line)
+    kind, role, group, when = "prefill", "compute", "a prompt", "a prompt"
+    if phase == "decode":
+        kind, role, group, when = "term", "hbm", "a decode step", f"batch {batch:,}"
+    least_s = SEEN * (float(ledger.total("exposed_s")) or 1.0)
+    for (section, what), operation in operations.items():
+        if operation.expected_s >= least_s:
             yield {
                 "name": f"{phase} {what}",
                 "phase": phase,
+                "group": group,
                 "section": section,
-                "intensity": flops / moved,
-                "rate": flops / seconds,
-                "bound": "compute" if compute > memory else "memory",
+                "intensity": operation.flops / operation.hbm_bytes,
+                "rate": operation.flops / operation.expected_s,
+                "bound": "compute" if operation.compute_s > operation.memory_s else "memory",
                 "role": role,
-                "text": f"{terms[section, what]}; {when}, {render(seconds, 's')}",
-                "why": f"{kind}:{terms[section, what]}",
+                "text": f"{operation.term}; {when}, {render(operation.expected_s, 's')}",
+                "why": f"{kind}:{operation.term}",
             }
 
 
-def _measures(line: LedgerLine) -> tuple[float, float, float, float, float]:
-    own = line if isinstance(line, ServingLine) else None
-    bounds = (scalar(own.total("compute_s")), scalar(own.total("memory_s"))) if own else (0.0, 0.0)
-    return float(line.total("flops")), float(line.total("hbm_bytes")), float(line.total("expected_s")), *bounds
-
-
-def timeline_panel(asked: PageRequest) -> Card:
+def timeline_panel(request: PageRequest) -> Card:
     """A prompt and then a decode step, as a chip runs them: what it does after what, and what travels beside it."""
-    if (billed := _bills(asked)) is None:
+    if (billed := _bills(request)) is None:
         return {"tracks": [], "total": amount(None, "s")}
-    _, one, bills = billed
-    names = {"prefill": "a prompt", "decode": f"a decode step of {one.batch:,}"}
+    _, config, bills = billed
+    names = {"prefill": "a prompt", "decode": f"a decode step of {config.batch:,}"}
     passes = [TimelinePass(name, tuple(bills[phase].lines)) for phase, name in names.items() if phase in bills]
     total = sum(float(book.total("exposed_s")) for book in bills.values())
-    about = f"A chip of {one.copy_slice}: a prompt that runs alone, then a decode step"
-    drawn = f"{about}; layers of a kind are drawn together."
+    sentence = f"A chip of {config.copy_slice}: a prompt that runs alone, then a decode step"
+    drawn = f"{sentence}; layers of a kind are drawn together."
     return {"tracks": tracks_of(timeline(passes, "")), "total": amount(total, "s"), "about": drawn}
 
 

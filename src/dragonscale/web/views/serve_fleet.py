@@ -6,11 +6,11 @@ A replica at its full load answers later than one of a fleet, which has headroom
 
 from dataclasses import dataclass
 
+from dragonscale.blocks.amounts import amount, count, dollars, hour_text
 from dragonscale.commands.serve.serve_blocks import idle_text, ran
 from dragonscale.commands.serve.serve_records import ConfigReport, ServeReport
 from dragonscale.physics.units import render
 from dragonscale.serving.steady.targets import LATENCIES
-from dragonscale.web.amounts import amount, count, dollars, hour_text
 from dragonscale.web.views.cards import Card, figure
 
 
@@ -105,14 +105,14 @@ def fleet_figures(report: ServeReport, config: ConfigReport) -> list[Card]:
         hour = amount(config.fleet_usd_per_h, "USD/h", derived("fleet_usd_per_h"), hour_text(config.fleet_usd_per_h))
         figures.append(figure("cost of an hour", hour, f"at {price}" if price else ""))
     for time in fleet_times(report, config):
-        about = [how]
+        notes = [how]
         if time.statistic_s is not None:
-            about.append(f"{time.statistic} {render(time.statistic_s, 's')}")
+            notes.append(f"{time.statistic} {render(time.statistic_s, 's')}")
         if time.target_s is not None:
             at = "" if time.statistic == "mean" else f" at {time.statistic}"
-            about.append(f"asked for: {render(time.target_s, 's')}{at}")
+            notes.append(f"asked for: {render(time.target_s, 's')}{at}")
         mean = amount(time.mean_s, "s", derived(f"fleet_{time.name.lower()}_s"))
-        figures.append(figure(time.name, mean, "; ".join(about), met=time.met))
+        figures.append(figure(time.name, mean, "; ".join(notes), met=time.met))
     if config.fleet_usd_per_mtok is not None and report.workload.output > 1:
         million = dollars(config.fleet_usd_per_mtok, derived("fleet_usd_per_mtok"))
         figures.append(figure("per million output tokens", million, "at the rate asked for, prompts included"))
@@ -124,8 +124,8 @@ def _size_figures(report: ServeReport, config: ConfigReport) -> list[Card]:
     pool = config.prefill
     if pool is None:
         load = (report.workload.rate_per_s or 0.0) / (config.replicas or 1) / full_load(report, config)
-        about = f"of {config.chips:,} x {config.chip} each, at {load:.0%} of full load"
-        return [figure("replicas", count(config.replicas, "replicas"), about)]
+        note = f"of {config.chips:,} x {config.chip} each, at {load:.0%} of full load"
+        return [figure("replicas", count(config.replicas, "replicas"), note)]
     return [
         figure("prefill replicas", count(pool.replicas), f"on {pool.slice}, at {pool.load:.0%} of their rate"),
         figure("decode replicas", count(config.decodes), f"on {config.copy_slice}, places for {config.places}"),

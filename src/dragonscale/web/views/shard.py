@@ -1,11 +1,11 @@
 """The view `shard`: a sharded einsum as typed, the collectives that it needs, every way to do it, and which chip holds
 what."""
 
+from dragonscale.blocks.amounts import count, quantities, quantity
 from dragonscale.commands.charts.pictures import AXES, axis_roles
 from dragonscale.commands.shard_report import LineReport, ShardReport, StrategyRow
 from dragonscale.physics.notation import parse_einsum
 from dragonscale.physics.units import render
-from dragonscale.web.amounts import count, quantities, quantity
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.array_picture import mesh_picture, stages_of
 from dragonscale.web.views.cards import TABLES, Card, fields, figure, figures_of
@@ -16,21 +16,23 @@ MOST = 24
 """Letters of an expression that get a slider each."""
 
 
-def _record(asked: PageRequest) -> ShardReport:
-    return asked.record
+def _record(request: PageRequest) -> ShardReport:
+    return request.record
 
 
-def notation_panel(asked: PageRequest) -> Card:
+def notation_panel(request: PageRequest) -> Card:
     """The letters of the expression with their sliders; or what is wrong with it, and where."""
-    return notation_card(asked, parse_einsum, _record, MOST)
+    return notation_card(request, parse_einsum, _record, MOST)
 
 
-def answer_panel(asked: PageRequest) -> Card:
+def answer_panel(request: PageRequest) -> Card:
     """What is needed in a sentence, and the cheapest way's numbers."""
-    report = _record(asked)
-    times = [way.lower_s for way in report.best]
-    total = sum(time for time in times if isinstance(time, float)) if all(isinstance(t, float) for t in times) else 0.0
-    lead = f"{render(total, 's')} at best{', forward' if report.backward else ''}. " if total else ""
+    report = _record(request)
+    # a time is a formula as long as a size is open: then there is no sum
+    times = [way.lower_s for way in report.best if isinstance(way.lower_s, float)]
+    lead = ""
+    if len(times) == len(report.best) and sum(times):
+        lead = f"{render(sum(times), 's')} at best{', forward' if report.backward else ''}. "
     figures = figures_of(report.best[0], _TABLE["answer"]["figures"], "shard:forward:0:0")
     for way in ("forward", "backward") if report.backward else ("forward",):
         moves = f"{way}_collectives"
@@ -45,9 +47,9 @@ def answer_panel(asked: PageRequest) -> Card:
     }
 
 
-def passes_panel(asked: PageRequest) -> Card:
+def passes_panel(request: PageRequest) -> Card:
     """Each einsum of the forward and the backward pass: arrays, and the ways to do it with their steps drawn."""
-    report = _record(asked)
+    report = _record(request)
     roles = axis_roles(report)
     passes = {"forward": report.forward, "backward": report.backward}
     return {

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy
 
+from dragonscale.blocks.amounts import amount, count, dollars, quantities, share
 from dragonscale.commands.simulate.ask_simulate import next_command
 from dragonscale.commands.simulate.simulate_records import SimulateReport
 from dragonscale.commands.simulate.simulate_sheet import capacity_text, requests_text, verdict_fact
@@ -18,7 +19,6 @@ from dragonscale.physics.units import render
 from dragonscale.simulation import SimulationResult
 from dragonscale.simulation.fleet_sizing.simulated_run import Latency
 from dragonscale.simulation.watch import MOMENTS
-from dragonscale.web.amounts import amount, count, dollars, quantities, share
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.cards import TABLES, Card, axis, fields, figure, line, log_axis, rule
 from dragonscale.web.views.tracks import fields_of_command
@@ -30,26 +30,28 @@ PERCENTILES = ("p50", "p90", "p95", "p99")
 _FLEET = ("running", "waiting", "pages", "busy", "replicas")
 
 
-def answer_panel(asked: PageRequest) -> Card:
+def answer_panel(request: PageRequest) -> Card:
     """Whether the fleet holds, the percentiles, what bounds it and what to change."""
-    report: SimulateReport = asked.record
-    _, verdict, tone = verdict_fact(report)
+    report: SimulateReport = request.record
+    verdict = verdict_fact(report)
     grows = report.load is not None and report.load.grows
     pools = " and ".join(f"{pool.replicas} x {pool.slice} ({pool.plan}, {pool.engine})" for pool in report.fleet)
-    arrived, found = report.rates.arrived_per_s, report.capacity
+    arrived, capacity = report.rates.arrived_per_s, report.capacity
     rate = f"{arrived:.3g} requests/s" if report.load is not None else "its traffic"
     command, why = next_command(report)
     return {
         "feasible": bool(report.requests.finished),
         "meets": report.meets_slo,
         "holds": not grows and report.meets_slo is not False,
-        "sentence": f"{pools} under {rate} of {report.model}{_said(report, verdict)}.",
-        "tone": tone,
+        "sentence": f"{pools} under {rate} of {report.model}{_said(report, verdict.text)}.",
+        "tone": verdict.tone,
         "bound_by": report.bound_by,
         "advice": report.advice if report.bound_by != TRAFFIC else "",
         "requests": requests_text(report),
         "notes": [*report.notes, *report.notes_beside],
-        "capacity": capacity_text(report, found) if found is not None and found.requests_per_s is not None else "",
+        "capacity": capacity_text(report, capacity)
+        if capacity is not None and capacity.requests_per_s is not None
+        else "",
         "figures": _figures(report),
         "next": {"text": why, "command": command, "fields": fields_of_command(command)} if command else None,
         "sizes": {**fields(report.fleet[0], "replicas kv_tokens"), "rate": arrived, "seconds": report.simulated_s},
@@ -69,14 +71,14 @@ def _figures(report: SimulateReport) -> list[Card]:
     """The headline numbers: latencies at the percentile that counts, then what came out and what it took."""
     figures, rates = list[Card](), report.rates
     for name in ("ttft_s", "tpot_s", "e2e_s") if report.requests.finished else ():
-        one, limit = report.latency[name], report.slo.get(name)
+        latency, limit = report.latency[name], report.slo.get(name)
         at = report.statistics.get(name, f"p{report.percentile}")
-        value = getattr(one, at)
+        value = getattr(latency, at)
         target = f"asked for: {render(limit, 's')}; " if limit else ""
         met = None if limit is None else value <= limit
         number = amount(value, "s", f"latency:{name}:{at}")
-        about = f"{target}median {render(one.p50, 's')}"
-        figures.append(figure(f"{LATENCIES[name][0]} {at}", number, about, met=met))
+        note = f"{target}median {render(latency.p50, 's')}"
+        figures.append(figure(f"{LATENCIES[name][0]} {at}", number, note, met=met))
     good = rates.goodput_requests_per_s
     goodput = amount(good, "count/s", "goodput_requests_per_s", f"{good:,.3g} requests/s")
     targets = " meet the targets" if report.slo else ", without targets"
@@ -96,9 +98,9 @@ def _figures(report: SimulateReport) -> list[Card]:
     return [{"met": None, **row} for row in figures]
 
 
-def percentiles_panel(asked: PageRequest) -> Card:
+def percentiles_panel(request: PageRequest) -> Card:
     """Distribution functions of the latencies, targets as rules, and the percentiles as a table."""
-    report: SimulateReport = asked.record
+    report: SimulateReport = request.record
     series = [
         line(title, role, [point for point in report.result.curves.get(name, []) if point[0] > SHORTEST])
         for name, (title, role) in LATENCIES.items()
@@ -106,7 +108,7 @@ def percentiles_panel(asked: PageRequest) -> Card:
     targets = [(*LATENCIES[name], limit) for name, limit in report.slo.items()]
     rows = [_latency_row(name, report.latency[name]) for name in LATENCIES if name in report.latency]
     return {
-        "series": [one for one in series if one["points"]],
+        "series": [line for line in series if line["points"]],
         "rules": [rule(limit, f"{title} target {render(limit, 's')}", role) for title, role, limit in targets],
         "x": log_axis("time", "s"),
         "y": axis("share of requests", "share", **{"from": 0, "upto": 1}),
@@ -115,25 +117,25 @@ def percentiles_panel(asked: PageRequest) -> Card:
     }
 
 
-def _latency_row(name: str, one: Latency) -> dict[str, Any]:
-    cells = [amount(getattr(one, key), "s", f"latency:{name}:{key}") for key in ("mean", *PERCENTILES, "max")]
-    low, high = one.p99_low, one.p99_high
+def _latency_row(name: str, latency: Latency) -> dict[str, Any]:
+    cells = [amount(getattr(latency, key), "s", f"latency:{name}:{key}") for key in ("mean", *PERCENTILES, "max")]
+    low, high = latency.p99_low, latency.p99_high
     sure = "" if low is None or high is None else f"p99 {render(low, 's')} to {render(high, 's')}"
     return {"name": LATENCIES[name][0], "cells": cells, "about": sure}
 
 
-def over_time_panel(asked: PageRequest) -> Card:
+def over_time_panel(request: PageRequest) -> Card:
     """The fleet at equal times: sums of requests and shares of the cache, and each replica, for a player to step
     through."""
-    report: SimulateReport = asked.record
+    report: SimulateReport = request.record
     result = report.result
     if result.seconds <= 0:
         return {"moments": [], "fleet": {}, "replicas": []}
-    moments = [(place + 0.5) * result.seconds / MOMENTS for place in range(MOMENTS)]
+    moments = [(index + 0.5) * result.seconds / MOMENTS for index in range(MOMENTS)]
     fleet = {name: _at(result.series.get(name, []), moments) for name in _FLEET}
-    seen = [replica for replica in report.replicas if f"running:{replica.index}" in result.watched]
-    rows = [_replica_track(result, replica.index, replica.pool) for replica in seen]
-    tokens = [sum(row["tokens"][place] for row in rows) for place in range(MOMENTS)] if rows else []
+    watched = [replica for replica in report.replicas if f"running:{replica.index}" in result.watched]
+    rows = [_replica_track(result, replica.index, replica.pool) for replica in watched]
+    tokens = [sum(row["tokens"][index] for row in rows) for index in range(MOMENTS)] if rows else []
     all_seen = len(rows) == len(report.replicas)
     return {
         "seconds": amount(result.seconds, "s"),
@@ -177,17 +179,17 @@ def _rates(result: SimulationResult) -> dict[str, list[list[float]]]:
     return rates
 
 
-def replicas_panel(asked: PageRequest) -> Card:
+def replicas_panel(request: PageRequest) -> Card:
     """The load of each replica."""
-    report: SimulateReport = asked.record
+    report: SimulateReport = request.record
     rows = [
         {
-            "name": str(one.index),
-            "pool": one.pool,
-            "batch": amount(one.mean_batch, "count", "replica:mean_batch", f"{one.mean_batch:,.3g}"),
-            **quantities(one, {"busy": "busy_share", "tokens": "output_tokens"}, "replica:"),
+            "name": str(replica.index),
+            "pool": replica.pool,
+            "batch": amount(replica.mean_batch, "count", "replica:mean_batch", f"{replica.mean_batch:,.3g}"),
+            **quantities(replica, {"busy": "busy_share", "tokens": "output_tokens"}, "replica:"),
         }
-        for one in report.replicas
+        for replica in report.replicas
     ]
     return {"columns": ["replica", "busy", "mean batch", "output tokens"], "rows": rows}
 

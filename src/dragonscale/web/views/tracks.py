@@ -15,15 +15,20 @@ def tracks_of(trace: dict[str, Any]) -> list[dict[str, Any]]:
     names = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
     tracks: dict[int, list[list[Any]]] = {number: [] for number in names}
     open_until: dict[int, list[float]] = {number: [] for number in names}
-    slices = [(place, event) for place, event in enumerate(events) if event["ph"] == "X"]
+    slices = [(index, event) for index, event in enumerate(events) if event["ph"] == "X"]
     for _, event in sorted(slices, key=_outermost):
         number, start, length = event["tid"], event["ts"] * MICRO, event["dur"] * MICRO
         stack, term = open_until[number], event["args"].get("term", "")
         while stack and stack[-1] <= start + 1e-9 * length:
             stack.pop()
-        depth = 0 if number != 1 else 2 if event["args"] else min(len(stack), 1)
+        # on the track of compute passes and sections frame the lines; a track of wires has lines alone
+        depth = 0
+        if number == 1:
+            depth = 2 if event["args"] else min(len(stack), 1)
         stack.append(start + length)
-        role = time_role(term) if term else ("overhead:2" if depth == 0 else "overhead:3")
+        role = "overhead:2" if depth == 0 else "overhead:3"
+        if term:
+            role = time_role(term)
         tracks[number].append([event["name"], start, length, depth, role, term])
     return [{"name": names[number], "slices": slices} for number, slices in tracks.items()]
 
@@ -31,8 +36,8 @@ def tracks_of(trace: dict[str, Any]) -> list[dict[str, Any]]:
 def _outermost(placed: tuple[int, dict[str, Any]]) -> tuple[float, bool, float, int]:
     """Of slices that begin together lines come last, and of those that end together too, the one that was closed last
     comes first."""
-    place, event = placed
-    return round(event["ts"], 6), bool(event["args"]), -round(event["dur"], 6), -place
+    index, event = placed
+    return round(event["ts"], 6), bool(event["args"]), -round(event["dur"], 6), -index
 
 
 def fields_of_command(text: str) -> dict[str, Any]:
@@ -41,13 +46,13 @@ def fields_of_command(text: str) -> dict[str, Any]:
     >>> fields_of_command("dscale simulate llama3-8b --on h100:1 --rate 4/s --max-rate")
     {'model': 'llama3-8b', 'on': 'h100:1', 'rate': '4/s', 'max_rate': True}
     """
-    words = shlex.split(text)[1:]
-    if not words:
+    arguments = shlex.split(text)[1:]
+    if not arguments:
         return {}
-    fields = tools()[words[0]].fields()
+    fields = tools()[arguments[0]].fields()
     flags, places = {field.flag: field for field in fields}, (field for field in fields if field.place)
     values: dict[str, Any] = {}
-    rest = iter(words[1:])
+    rest = iter(arguments[1:])
     for word in rest:
         field = flags.get(word)
         if field is not None:

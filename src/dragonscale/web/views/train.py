@@ -9,18 +9,18 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from dragonscale.blocks.amounts import amount, count, elsewhere, length_text, money, quantities, share
 from dragonscale.commands.charts.moves import ORDER, mesh_axes
 from dragonscale.commands.charts.roles import memory_parts, term_parts
 from dragonscale.commands.charts.wiring import axis_wiring, slice_wiring
 from dragonscale.commands.train.cost import usd_per_mtok
-from dragonscale.commands.train.plans import HELD
+from dragonscale.commands.train.plans import MEMORY_NAMES
 from dragonscale.commands.train.train_records import Neighbour, PlanReport, SliceRow, StackRow, TrainReport
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger
 from dragonscale.training.cost.evaluation import layer_matmuls
 from dragonscale.training.cost.step_timeline import step_timeline
 from dragonscale.training.plan.plan import Plan
-from dragonscale.web.amounts import amount, count, elsewhere, length_text, money, quantities, share
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views import train_plan
 from dragonscale.web.views.cards import (
@@ -49,64 +49,66 @@ AXIS_WORDS = {
 }
 
 
-def answer_panel(asked: PageRequest) -> Card:
+def answer_panel(request: PageRequest) -> Card:
     """The answer in a sentence with its band, the figures under it, and the other plans."""
-    report, one = first_plan(asked)
+    report, plan_report = first_plan(request)
     work = report.workload
     size = f"{render(work.parameters, 'count')} parameters"
     feasible = f"{report.feasible:,} of {report.searched:,} plans are"
     common = {
         **fields(report, "model slice"),
         **fields(work, "stack stack_why dtype"),
-        "on": typed_slice(asked, report.slice),
+        "on": typed_slice(request, report.slice),
         "parameters": amount(work.parameters, "count", "model:parameters", size),
         "batch": {"tokens": work.batch_tokens, "sequences": work.sequences, "seq": work.seq},
         "searched": f"{feasible} feasible, searched in {render(report.search_s, 's')}." if report.searched > 1 else "",
-        "slices": [_slice_row(row) | {"on": typed_slice(asked, row.slice)} for row in report.slices],
+        "slices": [_slice_row(row) | {"on": typed_slice(request, row.slice)} for row in report.slices],
         "stacks": [_stack_row(row) for row in report.stacks] if len(report.stacks) > 1 else [],
-        "neighbours": [_neighbour(asked, near) for near in report.neighbours],
+        "neighbours": [_neighbour(request, neighbour) for neighbour in report.neighbours],
         "notes": notes_of(report),
     }
-    if one is None:
+    if plan_report is None:
         no_plan = report.notes[0] if report.notes else f"{report.headline()}."
         return common | {"feasible": False, "sentence": no_plan, "problems": [], "figures": [], "plans": []}
-    plan = typed_plan(one.plan)
-    gains = [amount(help.gain, "share", "helps", f"{help.gain:+.0%}") for help in one.helps]
-    helps = [{**fields(help, "change needs"), "gain": gain} for help, gain in zip(one.helps, gains, strict=True)]
+    plan = typed_plan(plan_report.plan)
+    gains = [amount(help.gain, "share", "helps", f"{help.gain:+.0%}") for help in plan_report.helps]
+    helps = [
+        {**fields(help, "change needs"), "gain": gain} for help, gain in zip(plan_report.helps, gains, strict=True)
+    ]
     return common | {
-        **fields(one, "feasible chips stack bound_by advice problems gradients"),
-        "sentence": _sentence(report, one, plan),
+        **fields(plan_report, "feasible chips stack bound_by advice problems gradients"),
+        "sentence": _sentence(report, plan_report, plan),
         "plan": plan,
-        "plan_words": _plan_words(one.plan),
-        "settings": vars(one.plan),
-        "divides": one.plan.replicas * one.plan.microbatch,
-        "band": f"{one.band[:1].upper()}{one.band[1:].rstrip('.')}.",
-        "region": train_plan.region_of(one) if one.feasible else None,
+        "plan_words": _plan_words(plan_report.plan),
+        "settings": vars(plan_report.plan),
+        "divides": plan_report.plan.replicas * plan_report.plan.microbatch,
+        "band": f"{plan_report.band[:1].upper()}{plan_report.band[1:].rstrip('.')}.",
+        "region": train_plan.region_of(plan_report) if plan_report.feasible else None,
         "helps": helps,
-        "figures": _figures(report, one) if one.feasible else _no_figures(one),
-        "plans": [_other(other, one) for other in report.plans],
+        "figures": _figures(report, plan_report) if plan_report.feasible else _no_figures(plan_report),
+        "plans": [_other(other, plan_report) for other in report.plans],
     }
 
 
-def _sentence(report: TrainReport, one: PlanReport, plan: str) -> str:
-    if not one.feasible:
-        return f"{plan} cannot train {report.model} on {report.slice}: {'; '.join(one.problems)}."
-    times = f"{render(one.step_s, 's')} a step, {one.mfu_text}"
-    spare = render(max(one.hbm_limit_bytes - one.hbm_bytes, 0.0), "bytes")
+def _sentence(report: TrainReport, plan_report: PlanReport, plan: str) -> str:
+    if not plan_report.feasible:
+        return f"{plan} cannot train {report.model} on {report.slice}: {'; '.join(plan_report.problems)}."
+    times = f"{render(plan_report.step_s, 's')} a step, {plan_report.mfu_text}"
+    spare = render(max(plan_report.hbm_limit_bytes - plan_report.hbm_bytes, 0.0), "bytes")
     method = report.workload.method
     model = f"{report.model}, {method}," if method not in ("", "full") else report.model
-    fits = f"{times}: {model} fits on {report.slice} with {spare} of a chip to spare{_tight(one)}."
-    return f"{fits} {_bill(report, one)}".rstrip()
+    fits = f"{times}: {model} fits on {report.slice} with {spare} of a chip to spare{_tight(plan_report)}."
+    return f"{fits} {_bill(report, plan_report)}".rstrip()
 
 
-def _bill(report: TrainReport, one: PlanReport) -> str:
+def _bill(report: TrainReport, plan_report: PlanReport) -> str:
     """How long the tokens of the run take and what they cost, with failures; without tokens what a million of them
     costs."""
     tokens, run = report.workload.tokens, report.goodput
-    if not tokens or one.days is None:
-        million = usd_per_mtok(report, one)
+    if not tokens or plan_report.days is None:
+        million = usd_per_mtok(report, plan_report)
         return "" if million is None else f"A million tokens cost {money(million)}."
-    days, usd, how = one.days, one.cost_usd, ""
+    days, usd, how = plan_report.days, plan_report.cost_usd, ""
     if run is not None:
         days, usd, how = run.days, run.cost_usd, ", failures included"
     cost = "" if usd is None else f" and {money(usd)}"
@@ -116,17 +118,17 @@ def _bill(report: TrainReport, one: PlanReport) -> str:
 def _plan_words(plan: Plan) -> str:
     """What the short form of a plan stands for."""
     ways = [f"{getattr(plan, axis):,}-way {name}" for axis, name in AXIS_WORDS.items() if getattr(plan, axis) > 1]
-    kept = "nothing recomputed" if plan.remat == "none" else f"recompute {plan.remat}"
-    return ", ".join([*(ways or ["one chip"]), f"ZeRO-{plan.zero}", f"microbatch {plan.microbatch:,}", kept])
+    recomputed = "nothing recomputed" if plan.remat == "none" else f"recompute {plan.remat}"
+    return ", ".join([*(ways or ["one chip"]), f"ZeRO-{plan.zero}", f"microbatch {plan.microbatch:,}", recomputed])
 
 
-def _band(one: PlanReport) -> str:
-    return f"{render(one.step_low_s, 's')} to {render(one.step_high_s, 's')}"
+def _band(plan_report: PlanReport) -> str:
+    return f"{render(plan_report.step_low_s, 's')} to {render(plan_report.step_high_s, 's')}"
 
 
-def _tight(one: PlanReport) -> str:
+def _tight(plan_report: PlanReport) -> str:
     """The mark of a plan that leaves no room in memory."""
-    return ", tight" if one.feasible and one.tight else ""
+    return ", tight" if plan_report.feasible and plan_report.tight else ""
 
 
 def _other(other: PlanReport, first: PlanReport) -> Card:
@@ -145,9 +147,9 @@ def _other(other: PlanReport, first: PlanReport) -> Card:
     }
 
 
-def _neighbour(asked: PageRequest, near: Neighbour) -> Card:
-    there = {"on": typed_slice(asked, near.slice), "batch": f"{near.sequences}seq", "plan": near.plan}
-    return there | quantities(near, STEP, partial(elsewhere, there))
+def _neighbour(request: PageRequest, neighbour: Neighbour) -> Card:
+    there = {"on": typed_slice(request, neighbour.slice), "batch": f"{neighbour.sequences}seq", "plan": neighbour.plan}
+    return there | quantities(neighbour, STEP, partial(elsewhere, there))
 
 
 def _stack_row(row: StackRow) -> Card:
@@ -159,100 +161,108 @@ def _slice_row(row: SliceRow) -> Card:
     there = {"on": row.slice, "plan": row.plan or ""}
     money = {"chips": "chips", "usd_per_mtok": "usd_per_mtok", "cost": "cost_usd"}
     days = amount(row.days, "count", text="" if row.days is None else f"{row.days:.3g}")
-    numbers = quantities(row, STEP, partial(elsewhere, there)) | quantities(row, money, "")
-    return {**fields(row, "stack plan note"), **numbers, "days": days}
+    amounts = quantities(row, STEP, partial(elsewhere, there)) | quantities(row, money, "")
+    return {**fields(row, "stack plan note"), **amounts, "days": days}
 
 
-def _figures(report: TrainReport, one: PlanReport) -> list[Card]:
+def _figures(report: TrainReport, plan_report: PlanReport) -> list[Card]:
     """The headline numbers, with what stands beside each."""
-    run, million = report.goodput, usd_per_mtok(report, one)
+    run, million = report.goodput, usd_per_mtok(report, plan_report)
     bounds = [
-        {"text": "with perfect overlap", "number": amount(one.lower_s, "s", "lower_s")},
-        {"text": "with none", "number": amount(one.upper_s, "s", "upper_s")},
+        {"text": "with perfect overlap", "number": amount(plan_report.lower_s, "s", "lower_s")},
+        {"text": "with none", "number": amount(plan_report.upper_s, "s", "upper_s")},
     ]
-    tokens = count(one.tokens_per_s_per_chip, "tokens_per_s_per_chip")
+    tokens = count(plan_report.tokens_per_s_per_chip, "tokens_per_s_per_chip")
     figures = [
-        figure("step", amount(one.step_s, "s", "step_s"), _band(one), more=bounds),
-        figure("MFU", share(one.own_mfu, "own_mfu"), one.of_peak),
-        figure("tokens/s per chip", tokens, f"on {one.chips:,} chips"),
-        figure("memory", amount(one.hbm_bytes, "bytes", "hbm_bytes"), _of_memory(one)),
+        figure("step", amount(plan_report.step_s, "s", "step_s"), _band(plan_report), more=bounds),
+        figure("MFU", share(plan_report.own_mfu, "own_mfu"), plan_report.of_peak),
+        figure("tokens/s per chip", tokens, f"on {plan_report.chips:,} chips"),
+        figure("memory", amount(plan_report.hbm_bytes, "bytes", "hbm_bytes"), _of_memory(plan_report)),
     ]
     if million is not None:
         price = next((row.text for row in report.prices if row.chip == report.slice.partition(":")[0]), "")
         number = amount(million, "USD", "usd_per_mtok", money(million))
         figures.append(figure("per million tokens", number, f"at {price}"))
-    if one.days is not None:
-        days = amount(one.days * DAY, "s", "days", length_text(one.days))
-        figures.append(figure("run", days, f"{one.steps:,} steps" if one.steps else ""))
+    if plan_report.days is not None:
+        days = amount(plan_report.days * DAY, "s", "days", length_text(plan_report.days))
+        figures.append(figure("run", days, f"{plan_report.steps:,} steps" if plan_report.steps else ""))
     if run is not None:
-        days, most = amount(run.days * DAY, "s", "goodput", length_text(run.days)), length_text(run.days_p90)
+        days, p90 = amount(run.days * DAY, "s", "goodput", length_text(run.days)), length_text(run.days_p90)
         dollars = "" if run.cost_usd is None else f"{money(run.cost_usd)}; "
-        figures.append(figure("with failures", days, f"{dollars}p90 {most}; {run.text}"))
-    if one.cost_usd is not None:
-        hours = f"{render(one.chip_hours, 'count')} chip hours" if one.chip_hours else ""
-        figures.append(figure("cost", amount(one.cost_usd, "USD", "cost_usd", money(one.cost_usd)), hours))
+        figures.append(figure("with failures", days, f"{dollars}p90 {p90}; {run.text}"))
+    if plan_report.cost_usd is not None:
+        hours = f"{render(plan_report.chip_hours, 'count')} chip hours" if plan_report.chip_hours else ""
+        figures.append(
+            figure("cost", amount(plan_report.cost_usd, "USD", "cost_usd", money(plan_report.cost_usd)), hours)
+        )
     return [{"more": [], **row} for row in figures]
 
 
-def _of_memory(one: PlanReport) -> str:
-    return f"of {render(one.hbm_limit_bytes, 'bytes')} on the fullest chip{_tight(one)}"
+def _of_memory(plan_report: PlanReport) -> str:
+    return f"of {render(plan_report.hbm_limit_bytes, 'bytes')} on the fullest chip{_tight(plan_report)}"
 
 
-def _no_figures(one: PlanReport) -> list[Card]:
+def _no_figures(plan_report: PlanReport) -> list[Card]:
     """A plan that cannot run takes no time; what it would hold is told where memory is all that it lacks."""
-    memory = amount(one.hbm_bytes if only_too_large(one) else None, "bytes", "hbm_bytes")
+    memory = amount(plan_report.hbm_bytes if only_too_large(plan_report) else None, "bytes", "hbm_bytes")
     times = {"step": "s", "MFU": "share", "tokens/s per chip": "count"}
     figures = [figure(label, amount(None, unit), more=[]) for label, unit in times.items()]
-    return [*figures, figure("memory", memory, _of_memory(one), more=[])]
+    return [*figures, figure("memory", memory, _of_memory(plan_report), more=[])]
 
 
-def time_panel(asked: PageRequest) -> Card:
+def time_panel(request: PageRequest) -> Card:
     """Exposed and hidden seconds by term, each with its lines. What is exposed adds up to the step."""
-    report, one = first_plan(asked)
-    if one is None or not one.feasible:
+    report, plan_report = first_plan(request)
+    if plan_report is None or not plan_report.feasible:
         return {"parts": []}
-    bounds = {term.name: term.lower_s for term in one.terms}
-    lines = {} if asked.brief else line_rows(report.ledger)
-    cards = bounded(term_parts(one.terms), "term", bounds, lines)
+    bounds = {term.name: term.lower_s for term in plan_report.terms}
+    lines = {} if request.brief else line_rows(report.ledger)
+    cards = bounded(term_parts(plan_report.terms), "term", bounds, lines)
     return {
-        **quantities(one, {"total": "step_s", "lower": "lower_s", "upper": "upper_s"}, str),
-        "hidden": amount(sum(max(term.expected_s - term.exposed_s, 0.0) for term in one.terms), "s"),
-        "parts": [card | {"share": share(card["shown"]["value"] / one.step_s)} for card in cards],
+        **quantities(plan_report, {"total": "step_s", "lower": "lower_s", "upper": "upper_s"}, str),
+        "hidden": amount(sum(max(term.expected_s - term.exposed_s, 0.0) for term in plan_report.terms), "s"),
+        "parts": [card | {"share": share(card["shown"]["value"] / plan_report.step_s)} for card in cards],
     }
 
 
-def memory_panel(asked: PageRequest) -> Card:
+def memory_panel(request: PageRequest) -> Card:
     """Bytes of the fullest chip by part, against what it has; the parts add up."""
-    report, one = first_plan(asked)
-    if one is None or not (one.feasible or only_too_large(one)):
+    report, plan_report = first_plan(request)
+    if plan_report is None or not (plan_report.feasible or only_too_large(plan_report)):
         return {"parts": []}
-    parts = memory_parts((row.name, row.bytes) for row in one.memory)
+    parts = memory_parts((row.name, row.bytes) for row in plan_report.memory)
     return {
-        **quantities(one, {"used": "hbm_bytes", "limit": "hbm_limit_bytes"}, str),
-        "parts": bar_parts(parts, "bytes", "memory", {} if asked.brief else _held_rows(report.ledger)),
+        **quantities(plan_report, {"used": "hbm_bytes", "limit": "hbm_limit_bytes"}, str),
+        "parts": bar_parts(parts, "bytes", "memory", {} if request.brief else _held_rows(report.ledger)),
     }
 
 
 def _held_rows(ledger: Ledger) -> dict[str, list[Card]]:
     """Tensors on a chip by their part of memory, the largest first."""
     rows: dict[str, list[Card]] = {}
-    for held in sorted(ledger.held, key=lambda held: -float(held.bytes)):
-        rows.setdefault(HELD.get(held.part, held.part), []).append(held_row(held) | fields(held, "since until"))
+    for tensor in sorted(ledger.held, key=lambda tensor: -float(tensor.bytes)):
+        rows.setdefault(MEMORY_NAMES.get(tensor.part, tensor.part), []).append(
+            held_row(tensor) | fields(tensor, "since until")
+        )
     return rows
 
 
-def against_panel(asked: PageRequest) -> Card:
+def against_panel(request: PageRequest) -> Card:
     """A given plan beside the best one, as `dscale train --plan` compares them: how far it is from it, and which
     setting to change. It is a search, so it is asked by itself."""
-    if not asked.fields.get("plan"):
+    if not request.fields.get("plan"):
         return {"text": "", "changes": []}
-    searched = {name: value for name, value in asked.fields.items() if name != "alone"}
-    report: TrainReport = asked.ask("train", searched, brief=False)
+    searched = {name: value for name, value in request.fields.items() if name != "alone"}
+    report: TrainReport = request.ask("train", searched, brief=False)
     best, measured = report.better, report.measured
     plan = typed_plan(best.plan) if best else ""
     suspects = [
-        {**fields(one, "cause look"), "step": amount(one.step_s, "s", "measured"), "explains": f"{one.explains:.0%}"}
-        for one in (measured.suspects if measured else ())
+        {
+            **fields(suspect, "cause look"),
+            "step": amount(suspect.step_s, "s", "measured"),
+            "explains": f"{suspect.explains:.0%}",
+        }
+        for suspect in (measured.suspects if measured else ())
     ]
     changes = [
         {
@@ -273,28 +283,28 @@ def against_panel(asked: PageRequest) -> Card:
     }
 
 
-def mesh_panel(asked: PageRequest) -> Card:
+def mesh_panel(request: PageRequest) -> Card:
     """The mesh's axes with the collectives that run over each, and the chips at their places."""
-    report, one = first_plan(asked)
-    if one is None:
+    report, plan_report = first_plan(request)
+    if plan_report is None:
         return {"slice": report.slice, "axes": [], "frames": [], "dots": [], "wiring": "", "chip": ""}
-    piece = job_of(asked)[1].slice
-    degrees = {name: getattr(one.plan, name) for name in ORDER if hasattr(one.plan, name)}
+    slice_ = job_of(request)[1].slice
+    degrees = {name: getattr(plan_report.plan, name) for name in ORDER if hasattr(plan_report.plan, name)}
     axes = mesh_axes(degrees, report.ledger.lines)
-    if not one.feasible:  # nothing travels in a step that cannot be
+    if not plan_report.feasible:  # nothing travels in a step that cannot be
         axes = [replace(axis, moves=()) for axis in axes]
-    laid = axis_wiring({name: degree for name, degree in degrees.items() if degree > 1}, piece)
-    shape = {"wiring": slice_wiring(piece), "chip": piece.chip.title, "chips": count(one.chips)}
-    return mesh_card(axes, report.slice, laid) | shape
+    wiring = axis_wiring({name: degree for name, degree in degrees.items() if degree > 1}, slice_)
+    shape = {"wiring": slice_wiring(slice_), "chip": slice_.chip.title, "chips": count(plan_report.chips)}
+    return mesh_card(axes, report.slice, wiring) | shape
 
 
-def roofline_panel(asked: PageRequest) -> Card:
+def roofline_panel(request: PageRequest) -> Card:
     """The forward matmuls of a layer under the roof of the chip's memory; the whole step under the roof of each set of
     wires."""
-    report, one = first_plan(asked)
-    if one is None or not one.feasible:
+    report, plan_report = first_plan(request)
+    if plan_report is None or not plan_report.feasible:
         return {"roofs": [], "points": []}
-    _, job, plan = job_of(asked)
+    _, job, plan = job_of(request)
     chip, top = job.slice.chip, f"{plan.dtype} peak"
     peak, memory = chip.peak(plan.dtype), chip.bandwidth("hbm")
     points = []
@@ -302,7 +312,7 @@ def roofline_panel(asked: PageRequest) -> Card:
         by_memory = matmul.intensity * memory < peak
         bound = {"bound": "HBM" if by_memory else "compute", "why": "", "roof": "HBM" if by_memory else top}
         points.append({"name": matmul.name, "intensity": matmul.intensity, "rate": matmul.flops_per_s, **bound})
-    roofs, wired = _network(report.ledger, one.flops, one.step_s, peak)
+    roofs, wired = _network(report.ledger, plan_report.flops, plan_report.step_s, peak)
     roofs = [{"name": top, "peak": peak, "bandwidth": memory, "role": "hbm"}, *roofs]
     return {"roofs": roofs, "points": points + wired, "about": f"{typed_plan(plan)} on {chip.title}, {plan.dtype}"}
 
@@ -329,23 +339,23 @@ def _network(ledger: Ledger, flops: float, step_s: float, peak: float) -> tuple[
     return roofs, points
 
 
-def trace_panel(asked: PageRequest) -> dict[str, Any]:
+def trace_panel(request: PageRequest) -> dict[str, Any]:
     """One step in the format of Perfetto, to be downloaded."""
-    report, _ = first_plan(asked)
-    _, job, plan = job_of(asked)
+    report, _ = first_plan(request)
+    _, job, plan = job_of(request)
     many = max(job.batch / (plan.replicas * plan.microbatch), 1.0)
     return step_timeline(report.ledger, many, f"{report.model} on {report.slice}: {typed_plan(plan)}")
 
 
-def timeline_panel(asked: PageRequest) -> Card:
+def timeline_panel(request: PageRequest) -> Card:
     """One step by tracks (compute, and one for each set of mesh axes): [name, start, seconds, depth, role, term] of
     each slice."""
-    report, one = first_plan(asked)
-    if one is None or not one.feasible:
+    report, plan_report = first_plan(request)
+    if plan_report is None or not plan_report.feasible:
         return {"total": amount(None, "s"), "tracks": []}
     return {
-        "total": amount(one.step_s, "s", "step_s"),
-        "tracks": tracks_of(trace_panel(asked)),
+        "total": amount(plan_report.step_s, "s", "step_s"),
+        "tracks": tracks_of(trace_panel(request)),
         "about": f"A chip of the fullest stage of {report.slice}; layers of a kind are drawn together.",
     }
 

@@ -28,26 +28,26 @@ TRIED = 2
 RECOMPUTED = "block"
 
 
-def near_fields(asked: PageRequest) -> Mapping[str, Any]:
+def near_fields(request: PageRequest) -> Mapping[str, Any]:
     """The fields with a plan that runs; those of the first that was tried where none does."""
-    known = understood(question_of("train", asked.fields, asked.dropped))
-    if known.plan is None or known.piece is None:
-        return asked.fields
-    meshes = list(islice(near_plans(known.job(), known.plan), TRIED)) or [known.plan]
-    lighter = [replace(one, remat=RECOMPUTED) for one in meshes if one.remat != RECOMPUTED]
-    tried = [dict(asked.fields) | {"plan": typed_plan(one)} for one in [meshes[0], *lighter, *meshes[1:]]]
-    return next((one for one in tried if asked.ask("train", one, brief=True).plans[0].feasible), tried[0])
+    job = understood(question_of("train", request.fields, request.dropped)).job
+    if job.plan is None or job.slice is None:
+        return request.fields
+    meshes = list(islice(near_plans(job.on_slice(), job.plan), TRIED)) or [job.plan]
+    lighter = [replace(mesh, remat=RECOMPUTED) for mesh in meshes if mesh.remat != RECOMPUTED]
+    tried = [dict(request.fields) | {"plan": typed_plan(mesh)} for mesh in [meshes[0], *lighter, *meshes[1:]]]
+    return next((fields for fields in tried if request.ask("train", fields, brief=True).plans[0].feasible), tried[0])
 
 
 def near_plans(job: Job, plan: Plan) -> Iterator[Plan]:
     """Plans for the job's chips, batch and sequence, those that differ least from a known one first; itself, where its
     mesh divides."""
     sizes = axis_sizes(job, Space(words=plan))
-    near = [[size for size in sizes[axis] if 1 / FAR <= size / plan[axis] <= FAR] for axis in FITTED]
-    for mesh in sorted(product(*near), key=lambda mesh: _distance(plan, mesh)):
-        found = _refitted(job, plan, dict(zip(FITTED, mesh, strict=True)))
-        if found is not None and not misfits(job, found) and not illegal(job, found):
-            yield found
+    sizes_near = [[size for size in sizes[axis] if 1 / FAR <= size / plan[axis] <= FAR] for axis in FITTED]
+    for mesh in sorted(product(*sizes_near), key=lambda mesh: _distance(plan, mesh)):
+        refitted = _refitted(job, plan, dict(zip(FITTED, mesh, strict=True)))
+        if refitted is not None and not misfits(job, refitted) and not illegal(job, refitted):
+            yield refitted
 
 
 def _distance(plan: Plan, mesh: tuple[int, ...]) -> float:
@@ -61,5 +61,5 @@ def _refitted(job: Job, plan: Plan, mesh: dict[str, int]) -> Plan | None:
         return None
     data = math.gcd(plan.data, ways) if plan.fsdp > 1 or plan.data == 1 else ways
     micro = math.gcd(plan.microbatch, job.batch // (ways * mesh["expert"]))
-    found = replace(plan, **mesh, data=data, fsdp=ways // data, microbatch=micro)
-    return found if found.pipe == plan.pipe else replace(found, virtual=1, layout="even")
+    refitted = replace(plan, **mesh, data=data, fsdp=ways // data, microbatch=micro)
+    return refitted if refitted.pipe == plan.pipe else replace(refitted, virtual=1, layout="even")

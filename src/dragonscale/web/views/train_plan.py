@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from dragonscale.commands.train.slices import chosen_slice
-from dragonscale.commands.train.train_question import TrainAsked
+from dragonscale.commands.train.answered_slice import chosen_slice
+from dragonscale.commands.train.train_question import TrainRequest
 from dragonscale.commands.train.train_records import PlanReport, TrainReport
 from dragonscale.errors import Infeasible
 from dragonscale.physics.units import render
@@ -32,28 +32,28 @@ CHOICES = {
 """Words of a plan, for its editor."""
 
 
-def first_plan(asked: PageRequest, brief: bool | None = None) -> tuple[TrainReport, PlanReport | None]:
+def first_plan(request: PageRequest, brief: bool | None = None) -> tuple[TrainReport, PlanReport | None]:
     """The report, and the plan it recommends or judges; in brief a plan that is given is held against no other."""
-    report: TrainReport = asked.ask("train", asked.fields, brief)
+    report: TrainReport = request.ask("train", request.fields, brief)
     return report, report.plans[0] if report.plans else None
 
 
-def only_too_large(one: PlanReport) -> bool:
+def only_too_large(plan_report: PlanReport) -> bool:
     """Whether a chip's memory is all that a plan lacks: what it would hold is then known, how long it takes does not
     matter."""
-    return one.hbm_bytes > one.hbm_limit_bytes and len(one.problems) == 1
+    return plan_report.hbm_bytes > plan_report.hbm_limit_bytes and len(plan_report.problems) == 1
 
 
-def job_of(asked: PageRequest, brief: bool | None = None) -> tuple[TrainAsked, Job, Plan]:
+def job_of(request: PageRequest, brief: bool | None = None) -> tuple[TrainRequest, Job, Plan]:
     """The question as it was understood, the job on the slice that the report is about, and the first plan."""
-    report, one = first_plan(asked, brief)
-    if one is None:
+    report, plan_report = first_plan(request, brief)
+    if plan_report is None:
         raise Infeasible("There is no plan that could be drawn.")
-    understood: TrainAsked = report.asked
-    job = understood.job(chosen_slice(understood, report))
+    understood: TrainRequest = report.asked
+    job = understood.job.on_slice(chosen_slice(understood, report))
     if report.workload.sequences != job.batch:  # where the largest batch was asked for, it is in the answer
         job = replace(job, batch=report.workload.sequences)
-    return understood, job, one.plan
+    return understood, job, plan_report.plan
 
 
 def typed_plan(plan: Plan) -> str:
@@ -61,49 +61,51 @@ def typed_plan(plan: Plan) -> str:
     return short_plan(plan) + (f" fold={plan.fold}" if plan.fold != Plan().fold else "")
 
 
-def typed_slice(asked: PageRequest, text: str) -> str:
+def typed_slice(request: PageRequest, text: str) -> str:
     """A slice as the form takes it: what the field `set` changes of its chip stays in that field."""
-    if not asked.fields.get("set"):
+    if not request.fields.get("set"):
         return text
     name, _, topology = text.rpartition(":")
-    typed = str(asked.fields.get("on", ""))
+    typed = str(request.fields.get("on", ""))
     chip = typed.partition(":")[0]
-    own = chip if "," not in typed and name.startswith(chip) else name.partition("+")[0]
-    return f"{own}:{topology}"
+    stem = chip if "," not in typed and name.startswith(chip) else name.partition("+")[0]
+    return f"{stem}:{topology}"
 
 
-def busiest(one: PlanReport) -> tuple[float, str, float]:
+def busiest(plan_report: PlanReport) -> tuple[float, str, float]:
     """At datasheet rates: seconds of compute, and the kind of move that takes longest with its seconds."""
-    compute = sum(row.lower_s for row in one.terms if row.name not in (*WIRES, "optimizer"))
-    wires = {row.name: row.lower_s for row in one.terms if row.name in WIRES}
+    compute = sum(row.lower_s for row in plan_report.terms if row.name not in (*WIRES, "optimizer"))
+    wires = {row.name: row.lower_s for row in plan_report.terms if row.name in WIRES}
     name = max(wires, key=lambda term: wires[term], default="")
     return compute, name, wires.get(name, 0.0)
 
 
-def region_of(one: PlanReport) -> dict[str, Any]:
+def region_of(plan_report: PlanReport) -> dict[str, Any]:
     """Whether compute or the network bounds a step at datasheet rates, in words, and what the expected
     step waits for."""
-    compute, name, seconds = busiest(one)
+    compute, name, seconds = busiest(plan_report)
     if not name or not seconds:
         return {"bound": "compute", "title": "Compute-bound", "text": "Nothing travels between chips."}
-    exposed = sum(row.exposed_s for row in one.terms if row.name in WIRES)
+    exposed = sum(row.exposed_s for row in plan_report.terms if row.name in WIRES)
     takes = "take" if name.endswith("s") else "takes"
     both = f"At datasheet rates {name} {takes} {render(seconds, 's')} and compute {render(compute, 's')}"
-    waits = f"{exposed / one.step_s:.0%} of the expected step waits for the network" if one.step_s else ""
+    waits = (
+        f"{exposed / plan_report.step_s:.0%} of the expected step waits for the network" if plan_report.step_s else ""
+    )
     bound, enough = ("communication", "too little") if seconds > compute else ("compute", "enough")
     return {"bound": bound, "title": f"{bound.capitalize()}-bound", "text": f"{both}, {enough} to hide it; {waits}."}
 
 
-def sliders_panel(asked: PageRequest) -> dict[str, Any]:
+def sliders_panel(request: PageRequest) -> dict[str, Any]:
     """Stops with their text: batches in sequences (with a plan given, those that it divides) and lengths. They do
     not move with what is chosen, so that a slider stays where the hand left it; what was typed in between becomes a
     stop."""
-    report, _ = first_plan(asked)
-    work, own = report.workload, None
+    report, _ = first_plan(request)
+    work, chips = report.workload, None
     try:
-        _, job, plan = job_of(asked)
-        share = plan.replicas * plan.microbatch if asked.fields.get("plan") else 0
-        own = job.slice.chips
+        _, job, plan = job_of(request)
+        share = plan.replicas * plan.microbatch if request.fields.get("plan") else 0
+        chips = job.slice.chips
     except Infeasible:
         share = 0
     batches = _with(work.sequences, [share * many for many in SHARES] if share else SEQUENCES)
@@ -112,12 +114,12 @@ def sliders_panel(asked: PageRequest) -> dict[str, Any]:
         "batch": [{"value": many, "text": _batch(many, seq), "typed": typed_batch(many, seq)} for many in batches],
         "seq": [{"value": many, "text": f"{many:,} tokens"} for many in _with(seq, LENGTHS)],
         "plan": {"usual": vars(Plan()), "choices": CHOICES},
-        "at": {"batch": work.sequences, "seq": work.seq, "chips": own},
+        "at": {"batch": work.sequences, "seq": work.seq, "chips": chips},
     }
 
 
-def _with(own: int, stops: Iterable[int]) -> list[int]:
-    return sorted({own, *stops})
+def _with(chips: int, stops: Iterable[int]) -> list[int]:
+    return sorted({chips, *stops})
 
 
 def typed_batch(sequences: int, length: int) -> str:

@@ -6,10 +6,11 @@ import { FlagText } from "./flag_text.js";
 import { Num } from "./number.js";
 import { change, current, linkedAnswer, START } from "./state.js";
 
-/** What the link said of its answer, while nothing else is there; then nothing. */
+/** What the link claims of its answer, while nothing else is there; marked as a claim, since anybody can write a link. */
 export function Linked({ linked }) {
-  return html`<${Sentence} text=${linked.sentence} advice="As the link says it; it is being worked out here." />
-    <${Figures} figures=${linked.figures.map(([label, text]) => ({ label, number: { text } }))} />`;
+  return html`<div class="linked"><p class="linked-mark" role="status"><strong>Not checked yet.</strong> These words come from the link that was opened, not from the planner; it is working the answer out now.</p>
+    <${Sentence} text=${linked.sentence} />
+    <${Figures} figures=${linked.figures.map(([label, text]) => ({ label, number: { text } }))} /></div>`;
 }
 
 const KINDS = {
@@ -84,9 +85,14 @@ export function ChosenChip({ label, text, about }) {
 /** The answer in a sentence; `feasible` false makes it a warning. `chip` is what was chosen ({label, text, about}), `advice` what bounds it and what to change. */
 export function Sentence({ text, feasible = true, chip, advice }) {
   if (!text) return html`<${Skeleton} height=${null} className="skeleton-said" />`;
-  return html`<div class="spoken" aria-live="polite"><p class=${`sentence${feasible ? "" : " sentence-not"}`}><${FlagText} text=${text} /></p>
+  return html`<div class="spoken" aria-live="polite"><h2 class=${`sentence${feasible ? "" : " sentence-not"}`}><${FlagText} text=${text} /></h2>
     ${chip && chip.text && html`<${ChosenChip} ...${chip} />`}
-    ${advice && html`<p class="advice"><${FlagText} text=${advice} /></p>`}</div>`;
+    ${advice && html`<${Advice} text=${advice} />`}</div>`;
+}
+
+/** What bounds the answer and what to change. */
+export function Advice({ text }) {
+  return html`<p class="advice"><${FlagText} text=${text} /></p>`;
 }
 
 const columnsOf = (many) => (many <= 6 ? many : Math.ceil(many / 2));

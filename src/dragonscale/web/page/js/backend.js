@@ -8,8 +8,6 @@ const meta = document.querySelector('meta[name="dragonscale-backend"]');
 /** "server" or "worker". */
 export const kind = meta ? meta.content : "server";
 
-/** A name for this tab: the server sends a tab's questions to the process that remembers its last answers. */
-export const tab = Array.from(crypto.getRandomValues(new Uint8Array(12)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 
 /** Ask; `heard` gets every message. Resolves when the answer is whole, and silently when `signal` aborts it. What searches behind the
  * page waits for all else of this tab. */
@@ -27,7 +25,7 @@ async function send(request, heard, signal) {
 async function askServer(request, heard, signal) {
   let ended = false;
   await hearLines(await fetch("api/ask", {
-    method: "POST", headers: { "content-type": "application/json", "x-dragonscale-tab": tab }, body: JSON.stringify(request), signal,
+    method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(request), signal,
   }), (message) => {
     ended = ended || Boolean(message.done || message.error);
     heard(message);

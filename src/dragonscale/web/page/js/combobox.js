@@ -30,7 +30,15 @@ export function Combobox({ label, name, value, choices, onChange, about = "", pl
   const items = useMemo(() => choices.map((one) => (typeof one === "string" ? { value: one } : one)), [choices]);
   const found = useMemo(() => (open ? matching(items, typed === null ? "" : typed) : []), [items, typed, open]);
   const complaint = complaintOf(useContext(Complaint), name);
-  useEffect(() => { if (open && at >= 0) document.getElementById(`${id}-${at}`)?.scrollIntoView({ block: "nearest" }); }, [at, open]);
+  const now = found.findIndex((one) => one.value === value || one.value === String(value || "").split(/[:+]/)[0]);
+  useEffect(() => {
+    if (open && at >= 0) document.getElementById(`${id}-${at}`)?.scrollIntoView({ block: "nearest" });
+  }, [at, open]);
+  // a list of many opens at what is chosen
+  useEffect(() => {
+    const option = open && typed === null && document.getElementById(`${id}-${now}`);
+    if (option) option.parentElement.scrollTop = option.offsetTop - option.parentElement.clientHeight / 2;
+  }, [open]);
   const close = () => { setOpen(false); setAt(-1); };
   const take = (text) => { close(); setTyped(null); if (text.trim() && text.trim() !== (value || "")) onChange(text.trim()); };
   const keyed = (event) => {
@@ -59,7 +67,7 @@ export function Combobox({ label, name, value, choices, onChange, about = "", pl
       ${after || html`<span class="unit chevron" aria-hidden="true"></span>`}
     </div>
     <div class="options" id=${`${id}-list`} role="listbox" aria-label=${label} hidden=${!open || !found.length}>
-      ${found.map((one, place) => html`<div key=${one.value} id=${`${id}-${place}`} role="option" aria-selected=${String(place === at)} class=${one.value === value ? "option option-now" : "option"}
+      ${found.map((one, place) => html`<div key=${one.value} id=${`${id}-${place}`} role="option" aria-selected=${String(place === at)} class=${place === now ? "option option-now" : "option"}
         onPointerDown=${(event) => event.preventDefault()} onClick=${() => take(one.value)} onPointerMove=${() => { if (at !== place) setAt(place); }}>
         <span>${one.text || one.value}</span>${one.about && html`<small>${one.about}</small>`}</div>`)}
     </div>

@@ -1,7 +1,7 @@
 // Jobs: questions that take a compiler and most of a minute. They run beside the page on its server, one at a time, and go on
 // where the page is reloaded; so there is none in the static edition.
 
-import { hearLines, kind, tab } from "./backend.js";
+import { hearLines, kind } from "./backend.js";
 
 /** Whether jobs can be run here at all. */
 export const hasJobs = kind === "server";
@@ -39,7 +39,7 @@ export async function followJob(id, heard, signal) {
 
 async function begin(name, fields, dropped, heard, signal) {
   const response = await fetch("api/jobs", {
-    method: "POST", headers: { "content-type": "application/json", "x-dragonscale-tab": tab },
+    method: "POST", headers: { "content-type": "application/json" },
     body: JSON.stringify({ kind: name, fields, dropped }), signal,
   });
   let id = "";

@@ -45,6 +45,19 @@ function Header({ state, chips, theme, toggle }) {
     const [bar, open] = [tabs.current, tabs.current.querySelector("[aria-current]")];
     if (open) bar.scrollLeft = open.offsetLeft - (bar.clientWidth - open.offsetWidth) / 2;
   }, [state.tab]);
+  // an edge fades where tabs go on beyond it
+  useLayoutEffect(() => {
+    const bar = tabs.current;
+    const fade = () => {
+      bar.classList.toggle("tabs-more-left", bar.scrollLeft > 4);
+      bar.classList.toggle("tabs-more-right", bar.scrollLeft + bar.clientWidth < bar.scrollWidth - 4);
+    };
+    const observer = new ResizeObserver(fade);
+    observer.observe(bar);
+    bar.addEventListener("scroll", fade, { passive: true });
+    fade();
+    return () => { observer.disconnect(); bar.removeEventListener("scroll", fade); };
+  }, []);
   return html`<header class="top">
     <h1 class="brand"><img src="icon.svg" alt="" width="22" height="22" /> Dragonscale</h1>
     <nav class="tabs" aria-label="Questions" ref=${tabs}>

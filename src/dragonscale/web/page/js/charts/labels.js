@@ -20,13 +20,14 @@ export function apart(places, gap, low, high) {
 /** Where a text of this width starts, near `place`, so that it stays between `low` and `high`. */
 export const inside = (place, wide, low, high) => Math.max(low, Math.min(place, high - wide));
 
-function tried(spot, wide) {
-  const { x, y } = spot;
-  const places = [[x + 9, y + 4, "start"], [x - 9, y + 4, "end"], [x, y + 18, "middle"], [x, y - 10, "middle"],
-    ...[22, 36, 50, 64, 78].map((down) => [x + 10, y + down, "start"]), ...[22, 36, 50, 64].map((down) => [x - 10, y + down, "end"])];
-  return places.map(([px, py, anchor]) => {
+/** Places for a name around its point: beside it first, then further down and up, where a leader joins the two. */
+function tried({ x, y }, wide) {
+  const beside = [[x + 9, y + 4, "start"], [x - 9, y + 4, "end"], [x, y + 18, "middle"], [x, y - 10, "middle"], [x + 8, y - 8, "start"], [x - 8, y - 8, "end"], [x + 8, y + 16, "start"], [x - 8, y + 16, "end"]];
+  const further = [24, 40, 56, 72, 88].flatMap((far) => [[x + 12, y + far, "start"], [x - 12, y + far, "end"], [x + 12, y - far, "start"], [x - 12, y - far, "end"], [x + 12 + far, y + far, "start"], [x - 12 - far, y + far, "end"]]);
+  return [...beside, ...further].map(([px, py, anchor], index) => {
     const left = anchor === "start" ? px : anchor === "end" ? px - wide : px - wide / 2;
-    return { px, py, anchor, area: [left, py - 10, left + wide, py + 3] };
+    const leader = index < beside.length ? null : [[x, y + (py > y ? 5 : -5)], [px + (px > x ? -2 : 2), py + (py > y ? -5 : 0)]];
+    return { px, py, anchor, leader, area: [left, py - 10, left + wide, py + 3] };
   });
 }
 
@@ -78,20 +79,27 @@ export function along(points, step = 6) {
   });
 }
 
-/** Names of points beside them, with a thin line where they had to go further; `taken` are areas [left, top, right, bottom] to keep
- * free, `lines` others to keep off where there is room; those at the places of `first` are bold and get their places before the others. */
-export function PointNames({ names, spots, box, taken = [], lines = [], first = [] }) {
-  const areas = [...spots.map((spot) => [spot.x - 6, spot.y - 6, spot.x + 6, spot.y + 6]), ...taken];
+/** Areas along a leader, which other texts keep off. */
+const alongLeader = (leader) => along(leader, 4).map(([x, y]) => [x - 1, y - 1, x + 1, y + 1]);
+
+/** Names of points beside them, with a leader where they had to go further; a name that finds no free place is left out, since the reader tells it. `taken` are
+ * areas [left, top, right, bottom] to keep free, `lines` others to keep off where there is room; those at the places of `first` are bold and get their
+ * places before the others; only they go further than beside their point where `near` is set. */
+export function PointNames({ names, spots, box, taken = [], lines = [], first = [], near = false }) {
+  const dots = spots.map((spot) => [spot.x - 6, spot.y - 6, spot.x + 6, spot.y + 6]);
+  const areas = [...dots, ...taken];
   const order = [...first, ...names.map((_, at) => at).filter((at) => !first.includes(at))];
+  const free = (area, at) => areas.every((other, index) => index === at || apartFrom(area, other));
   return order.map((at) => {
+    if (!names[at]) return null;
     const strong = first.includes(at);
-    const { x, y } = spots[at];
-    const every = !names[at] ? [] : tried(spots[at], strong ? textWidth(names[at], 12, 600) : textWidth(names[at], SIZE)).filter(({ area }) => area[0] > box.left && area[2] < box.right + 14
-      && area[1] > box.top - 24 && area[3] < box.bottom && areas.every((other, place) => place === at || apartFrom(area, other)));
-    const free = every.find(({ area }) => lines.every((other) => apartFrom(area, other))) || every[0];
-    if (!free) return null;
-    areas.push(free.area);
-    return html`<g key=${at}>${free.py > y + 20 && html`<line class="leader" x1=${x} y1=${y + 5} x2=${free.px + (free.px > x ? -2 : 2)} y2=${free.py - 5} />`}
-      <text class=${strong ? "mark-text" : "note op"} x=${free.px} y=${free.py} text-anchor=${free.anchor}>${names[at]}</text></g>`;
+    const wide = strong ? textWidth(names[at], 12, 600) : textWidth(names[at], SIZE);
+    const possible = tried(spots[at], wide).filter(({ area, leader }) => area[0] > box.left && area[2] < box.right + 14 && area[1] > box.top - 24 && area[3] < box.bottom && free(area, at)
+      && (!leader || ((strong || !near) && alongLeader(leader).every((one) => free(one, at)))));
+    const place = possible.find(({ area }) => lines.every((other) => apartFrom(area, other))) || (strong ? possible[0] : null);
+    if (!place) return null;
+    areas.push(place.area, ...(place.leader ? alongLeader(place.leader) : []));
+    return html`<g key=${at}>${place.leader && html`<line class="leader" x1=${place.leader[0][0]} y1=${place.leader[0][1]} x2=${place.leader[1][0]} y2=${place.leader[1][1]} />`}
+      <text class=${strong ? "mark-text" : "note op"} x=${place.px} y=${place.py} text-anchor=${place.anchor}>${names[at]}</text></g>`;
   });
 }

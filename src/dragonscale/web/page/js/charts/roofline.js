@@ -8,7 +8,23 @@ import { Legend } from "./lines.js";
 import { Axes, boxOf, ChartTable, Reader, scaleOf, textWidth, tickText, Tip, useWidth } from "./svg.js";
 
 const BOUNDS = { compute: "compute", hbm: "hbm", HBM: "hbm", memory: "hbm", network: "tensor", ICI: "tensor", ici: "tensor", links: "tensor" };
-const ROOFS = ["ink", "muted"];
+/** Dash patterns of the roofs after the first, so that two of one colour can be told apart. */
+const DASHES = ["6 4", "2 3", "10 3 2 3", "1 4"];
+
+/** How a roof is drawn: the first is the chip's own, in ink; the others are dashed, in the colour of their mesh axis. */
+const strokeOf = (roof, index) => (index === 0 ? { stroke: "var(--ink)" }
+  : { stroke: roof.role ? `color-mix(in srgb, ${colourOf(roof.role)} 75%, var(--ink))` : "var(--muted)", strokeDasharray: DASHES[(index - 1) % DASHES.length] });
+
+/** The legend of the points: one entry for each colour, which names everything that is drawn in it. */
+export function legendOf(points) {
+  const names = new Map();
+  for (const point of points) {
+    const role = point.role || boundRole(point.bound);
+    const name = point.group || (point.bound ? `bound by ${point.bound}` : point.name);
+    names.set(role, (names.get(role) || new Set()).add(name));
+  }
+  return [...names].map(([role, texts]) => ({ role, name: [...texts].join(", ") }));
+}
 
 /** The role of the colour of what bounds an operation. */
 export const boundRole = (bound) => BOUNDS[bound] || (bound ? "tensor" : "overhead");
@@ -47,7 +63,7 @@ function Roof({ roof, at, found, same }) {
   return html`<g class="roof">
     ${at === 0 && html`<path class="under" d=${`${path}L${box.right} ${box.bottom}L${start} ${box.bottom}Z`} /><line class="ridge" x1=${x} x2=${x} y1=${y} y2=${box.bottom} />
       <text class="note" x=${inside(x + 4, textWidth(text, 11), box.left, box.right)} y=${box.bottom - 6}>${text}</text>`}
-    <path class=${at ? "roof-line roof-other" : "roof-line"} d=${path} style=${{ stroke: `var(--${ROOFS[Math.min(at, 1)]})` }} />
+    <path class=${at ? "roof-line roof-other" : "roof-line"} d=${path} style=${strokeOf(roof, at)} />
     ${!same && html`<text class="note" x=${box.right} y=${y - 6} text-anchor="end">${roofText(roof)}</text>`}
   </g>`;
 }
@@ -76,7 +92,7 @@ export function RooflineChart({ roofs = [], points = [], onPick, height = 320, l
   // names keep off the lines where they can
   const lines = roofs.flatMap((roof, at) => { const [start, ridge, end] = cornersOf(roof, found); return [...along([start, ridge, end], 4), ...(at ? [] : along([ridge, [ridge[0], box.bottom]]))]; })
     .filter(([, py]) => py < box.bottom).map(([px, py]) => [px - 1, py - 1, px + 1, py + 1]);
-  const kinds = [...new Map(seen.map((one) => [one.bound, { name: `bound by ${one.bound}`, role: one.role || boundRole(one.bound) }])).values()];
+  const kinds = legendOf(seen);
   const one = active == null ? null : seen[active];
   const pick = onPick || (open && seen.some((point) => point.why) ? (at) => seen[at].why && open(seen[at].why, seen[at]) : null);
   return html`<figure class="chart roofline" aria-label=${label}>
@@ -95,7 +111,8 @@ export function RooflineChart({ roofs = [], points = [], onPick, height = 320, l
         <span>intensity <b>${trimmed(one.intensity)} FLOP/B</b></span><span>rate <b>${tickText(one.rate, "FLOP/s")}</b></span>
         ${one.bound && html`<span>bound by <b>${one.bound}</b></span>`}${one.text && html`<span>${one.text}</span>`}</${Tip}>`}
     </div>
-    ${roofs.length > 1 && html`<ul class="legend">${roofs.slice(1).map((roof) => html`<li key=${roof.name}><i class="dash"></i>${roof.name}: from ${ridgeText(roof)}</li>`)}</ul>`}
+    ${roofs.length > 1 && html`<ul class="legend">${roofs.slice(1).map((roof, at) => html`<li key=${roof.name} data-legend=${roof.name}><svg width="26" height="8" aria-hidden="true">
+      <line class="roof-other" x1="0" x2="26" y1="4" y2="4" style=${strokeOf(roof, at + 1)} /></svg>${roof.name}: from ${ridgeText(roof)}</li>`)}</ul>`}
     <${ChartTable} columns=${["operation", "FLOP per byte", "FLOP/s", "bound by"]}
       rows=${() => seen.map((point) => [point.name, trimmed(point.intensity), tickText(point.rate, "FLOP/s"), point.bound || ""])} />
   </figure>`;

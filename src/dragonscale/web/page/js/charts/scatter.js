@@ -38,7 +38,7 @@ export function ScatterChart(given) {
     ${line.length > 1 && html`<path class="line frontier" d=${`M${line.map(([px, py]) => `${sx.at(px).toFixed(1)} ${sy.at(py).toFixed(1)}`).join("L")}`} />`}
     ${points.map((one, at) => !one.chosen && html`<circle key=${at} class="point" cx=${spots[at].x} cy=${spots[at].y} r="4" style=${{ fill: colourOf(one.role || "compute") }} />`)}
     ${points.map((one, at) => one.chosen && html`<g key=${at} class="chosen"><circle cx=${spots[at].x} cy=${spots[at].y} r="6.5" style=${{ fill: colourOf(one.role || "compute") }} /></g>`)}
-    <${PointNames} names=${points.map((one) => (few || one.chosen ? one.name : ""))} first=${points.flatMap((one, at) => (one.chosen ? [at] : []))} spots=${spots} box=${box} />`, [found, points, rules]);
+    <${PointNames} names=${points.map((one) => (few || one.chosen ? one.name : ""))} first=${points.flatMap((one, at) => (one.chosen ? [at] : []))} spots=${spots} box=${box} near=${points.length > 20} />`, [found, points, rules]);
   const title = label || `${y.label || "y"} against ${x.label || "x"}`;
   const one = active == null ? null : points[active];
   const chosen = points.filter((point) => point.chosen);

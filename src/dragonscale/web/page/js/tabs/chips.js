@@ -38,12 +38,12 @@ function Every({ table, scatter, beside, onOpen, onBeside }) {
     { name: "name", title: "chip", value: (row) => row.name, draw: (row) => html`<button type="button" class="link" onClick=${() => onOpen(row.name)}>${row.name}</button> <small class="muted">${row.title}</small>` },
     { name: "beside", title: "compare", value: (row) => (beside.includes(row.name) ? 0 : 1), draw: (row) => html`<input type="checkbox" aria-label=${`Compare ${row.name}`} checked=${beside.includes(row.name)}
       disabled=${!beside.includes(row.name) && beside.length >= MOST} onChange=${(event) => onBeside(row.name, event.currentTarget.checked)} />` },
-    { name: "released", title: "released", value: (row) => row.released, draw: (row) => row.released },
+    { name: "released", title: "released", wide: true, value: (row) => row.released, draw: (row) => row.released },
     ...table.columns,
   ], [table, beside.join()]);
   const rows = useMemo(() => table && table.rows.filter((row) => !kind || row.kind === kind), [table, kind]);
   const drawn = scatter && scatter.pictures[picture];
-  const points = useMemo(() => drawn && drawn.points.map((one) => ({ ...one, group: one.role === "compute" ? "TPU" : "GPU", chosen: (beside.length ? beside : LANDMARKS).includes(one.name) })), [drawn, beside.join()]);
+  const points = useMemo(() => drawn && drawn.points.map((one) => ({ ...one, chosen: (beside.length ? beside : LANDMARKS).includes(one.name) })), [drawn, beside.join()]);
   return html`<${Card} title="All chips" name="chips" data=${table} wide height=${600} about="At the datasheet's rates; a click on a heading sorts, on a number says where it comes from."
       aside=${html`<${Segmented} label="Kind" name="kind" value=${kind} onChange=${setKind} choices=${[{ value: "", text: "all" }, { value: "tpu", text: "TPU" }, { value: "gpu", text: "GPU" }]} />`}>
       ${() => html`<${DataTable} label="Table of all chips" columns=${columns} rows=${rows} chosen=${beside} />`}</${Card}>

@@ -68,7 +68,7 @@ function CourseMap({ chapters, name }) {
 }
 
 function Options({ options, onAnswer }) {
-  return html`<div class="options" role="group" aria-label="Options">${options.map((one) => html`<button key=${one} type="button" class="button"
+  return html`<div class="learn-options" role="group" aria-label="Options">${options.map((one) => html`<button key=${one} type="button" class="button"
     onClick=${() => onAnswer(one)}>${one}</button>`)}</div>`;
 }
 

@@ -1,6 +1,6 @@
 // Serve: what is served, on what, for which requests; and how fast tokens come, what they cost and where that changes, live.
 
-import { AnswerArea, Figures, Notes, Sentence } from "../answer.js";
+import { Advice, AnswerArea, Figures, Notes, Sentence } from "../answer.js";
 import { Card, Skeleton } from "../card.js";
 import { Lines } from "../charts/lines.js";
 import { MeshChart } from "../charts/mesh.js";
@@ -44,10 +44,11 @@ export function ServeTab({ state }) {
   return html`<${Deriving.Provider} value=${open}>
     <${ServeForm} fields=${fields} said=${rests || said} error=${answer.error} dropped=${state.dropped} drag=${drag} set=${set} />
     <${AnswerArea} answer=${answer} working=${`Searching the configurations of ${fields.model} on ${fields.on}`} toolbar=${html`<${Toolbar} tab="serve" fields=${fields} dropped=${dropped} />`}>
-      <${Sentence} text=${said?.sentence} feasible=${!said || (said.feasible && said.meets)} chip=${said && { label: "Configuration", text: said.config, about: `${said.engine}, ${said.formats}` }} advice=${advised(said)} />
+      <${Sentence} text=${said?.sentence} feasible=${!said || (said.feasible && said.meets)} chip=${said && { label: "Configuration", text: said.config, about: `${said.engine}, ${said.formats}` }} />
       ${(!said || fits) && html`<${Figures} figures=${said?.figures} expect=${6} />`}
+      ${advised(said) && html`<${Advice} text=${advised(said)} />`}
       ${said && html`<${Notes} notes=${[dearerNote(said), ...said.notes].filter(Boolean)} />`}
-      ${!said && html`<${Skeleton} height=${36} />`}
+      ${!said && html`<${Skeleton} height=${null} className="skeleton-advice" />`}
       ${fits && said.simulate && html`<p class="next"><button type="button" class="button" onClick=${() => simulate(said.simulate)}>Run it under traffic</button>
         <small class="dim">${said.error}</small></p>`}
       <${Compared} state=${state} />

@@ -143,7 +143,8 @@ export function TrainTab({ state }) {
       <${TrainSaid} said=${said} given=${Boolean(fields.plan)} moving=${Boolean(drag)} onTake=${set} />
       ${tools}
       <${Compared} state=${state} />
-      ${!none && html`<${TimeCard} time=${time} view=${state.view} />${batchesCard}<${MemoryCard} memory=${memory} view=${state.view} />${rooflineCard}
+      ${!none && html`<div class="columns"><div class="column"><${TimeCard} time=${time} view=${state.view} /><${MemoryCard} memory=${memory} view=${state.view} /></div>
+          <div class="column">${batchesCard}${rooflineCard}</div></div>
         <${MeshCard} mesh=${mesh} />${timelineCard}${fields.plan ? againstCard : bestCard}${scalingCard}`}
       <div class="card-seen card-wide" ref=${sheetRef}><${SheetCard} fields=${sheetSeen && said && !drag ? asked : null} dropped=${dropped} /></div>
     </${AnswerArea}>${drawer}</${Deriving.Provider}>`;

@@ -93,7 +93,7 @@ export const TimelineCard = memo((/** @type {{ timeline: import("../../../types"
 /** The plan's own operations under the roofs of the chip. */
 export const RooflineCard = memo(({ roofline }) => {
   return html`<${Card} title="Roofline" name="roofline" data=${roofline} about=${roofline && roofline.about} height=${380}>
-    ${() => !roofline.roofs.length ? html`<p class="empty">${CANNOT}</p>` : html`<${RooflineChart} roofs=${roofline.roofs} points=${roofline.points} label="Matmuls of a layer and the step's traffic under the chip's roofs" />
+    ${() => !roofline.roofs.length ? html`<p class="empty">${CANNOT}</p>` : html`<${RooflineChart} roofs=${roofline.roofs} points=${roofline.points} height=${300} label="Matmuls of a layer and the step's traffic under the chip's roofs" />
       <p class="about">Matmuls of a layer by FLOPs per byte of HBM; the step by FLOPs per byte sent over each set of axes, under the roof of those wires.</p>`}</${Card}>`;
 });
 

@@ -14,7 +14,7 @@ export function Region({ region }) {
 
 function Helps({ helps, advice }) {
   if (!helps.length) return advice ? html`<p class="advice"><${FlagText} text=${capital(advice)} /></p>` : null;
-  return html`<div class="helps"><h3>What would help</h3><ul>${helps.map((one) => html`<li key=${one.change}><${Num} of=${one.gain} /> tokens/s: ${one.change}${one.needs && html` <small>(needs <${FlagText} text=${one.needs} />)</small>`}</li>`)}</ul></div>`;
+  return html`<div class="helps"><h2>What would help</h2><ul>${helps.map((one) => html`<li key=${one.change}><${Num} of=${one.gain} /> tokens/s: ${one.change}${one.needs && html` <small>(needs <${FlagText} text=${one.needs} />)</small>`}</li>`)}</ul></div>`;
 }
 
 const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);

@@ -1,0 +1,314 @@
+"""`dscale train` laid out as blocks: what to run, how long it takes, what bounds it and what to change; then time,
+memory, other plans."""
+
+from itertools import count
+from typing import Any
+
+from dragonscale.blocks import sheet as laid
+from dragonscale.blocks.sheet import amount, facts, folded, signed_percent
+from dragonscale.commands import grids
+from dragonscale.commands.train.advice import bound_text, help_text
+from dragonscale.commands.train.plan_text import (
+    host_memory_text,
+    memory_text_of,
+    mesh_drawing,
+    split_text,
+    taken_text,
+)
+from dragonscale.commands.train.run_text import goodput_facts, goodput_text, money_text, run_text, short_number
+from dragonscale.commands.train.train_records import PlanReport, SliceRow, StackRow, TrainReport, UnfitStack
+from dragonscale.training.advice.plan_advice import PlanAnswer
+from dragonscale.training.plan.builds import software_of
+from dragonscale.training.plan.plan import short_plan
+from dragonscale.training.search.stack_search import TIE_TOLERANCE
+
+# Terms of a smaller share of the step are left to `--explain`.
+MIN_SHARE = 0.002
+MIN_MEMORY_SHARE = 0.01
+MAX_CHANGES = 6
+MAX_FRONT_ROWS = 12
+
+
+def train_blocks(report: TrainReport, detail: bool) -> laid.Sheet:
+    """The whole answer: the summary first, then how it comes about."""
+    if not report.plans:
+        blocks: list[laid.Block] = [_title(report), laid.Prose("\n".join(report.notes), "bad")]
+        return laid.Sheet((*blocks, *_slices(report)))
+    first = report.plans[0]
+    answered: PlanAnswer | None = report.asked.answered if report.asked else None
+    if answered is not None and answered.assessed.job.slice.chips != first.plan.chips:
+        # what a plan for other chips would take is no answer to anything
+        problem_facts = facts(
+            ("given", short_plan(first.plan)), *_problems(first), ("best plan", report.comparison, "warn")
+        )
+        return laid.Sheet((_title(report), problem_facts, *_changes(report), *_after(report)))
+    blocks = [_title(report), summary(report, first, answered), time_stack(first, detail)]
+    if detail or first.tight or not first.feasible:
+        blocks.append(memory_stack(first, detail))
+    if report.measured is not None:
+        blocks.append(laid.Prose(report.measured.text))
+        if report.measured.suspects:
+            blocks.append(grids.grid("train-suspects", report.measured.suspects))
+    if detail:
+        blocks.append(laid.Verbatim(mesh_drawing(first.plan)))
+        blocks.append(grids.grid("train-terms", first.terms))
+        blocks.append(details(report, first))
+        if report.goodput:
+            blocks.append(goodput_facts(report.goodput))
+    if report.scaling:
+        blocks.append(scaling_table(report))
+    if len(report.plans) > 1 and (detail or not report.scaling):
+        blocks.append(plans_table(report))
+    if not detail:
+        more = "--explain: the split in words, bounds, memory, every term, the search."
+        blocks.append(laid.Prose(more, "dim"))
+    return laid.Sheet((*blocks, *_changes(report), *_after(report, detail)))
+
+
+def _changes(report: TrainReport) -> list[laid.Block]:
+    """The single changes of a given plan that bring most."""
+    if not report.changes:
+        return []
+    return [grids.grid("train-changes", report.changes[:MAX_CHANGES])]
+
+
+def _after(report: TrainReport, detail: bool = False) -> list[laid.Block]:
+    """What follows the plan: slices, better hardware, the front of time against memory, notes."""
+    blocks: list[laid.Block] = []
+    scaled = {row.slice for row in report.scaling}
+    # with --scaling over the same slices the first table says it all
+    if not {row.slice for row in report.slices} <= scaled:
+        blocks += _slices(report)
+    if report.codesign:
+        blocks += [grids.grid("train-codesign", report.codesign.rows), laid.Prose(report.codesign.advice)]
+        if report.codesign.overtakes:
+            blocks.append(laid.Prose(" ".join(report.codesign.overtakes)))
+    if detail and report.pareto:
+        blocks.append(front_table(report))
+    if report.notes:
+        blocks.append(laid.Prose("\n".join(report.notes), "dim"))
+    return blocks
+
+
+def _slices(report: TrainReport) -> list[laid.Block]:
+    return [slices_table(report.slices)] if report.slices else []
+
+
+def _problems(first: PlanReport) -> list[tuple[str, str, str]]:
+    return [("cannot run", f"{problem}.", "bad") for problem in first.problems]
+
+
+def _title(report: TrainReport) -> laid.Title:
+    """The model and slice, and below them the step and the stack."""
+    work = report.workload
+    size = f"{amount(work.parameters - work.adapter_parameters, 'count')} parameters"
+    if work.adapter_parameters:
+        size += f" +{amount(work.adapter_parameters, 'count')} in adapters"
+    for part, parameters in work.left_out.items():
+        size += f"; {amount(parameters, 'count')} of {part} left out"
+    sequences = f"{work.sequences:,} sequences of {work.seq:,}"
+    if work.documents:
+        sequences += f" packed with documents of {work.documents:,} (weighted by length)"
+    stack = f"stack {work.stack}"
+    if work.unbuilt:
+        stack = f"a what-if on {stack}"  # what its trainer would do if it built the model
+    if work.stack_why:
+        stack += f" (auto: {work.stack_why}{_other_usual_stack(report)})"
+    elif work.unbuilt:
+        stack += f" ({work.unbuilt})"
+    step = f"{work.batch_tokens:,} tokens a step ({sequences}), {work.dtype}, {stack}"
+    if work.method not in ("", "full"):
+        step = f"{work.method}, {step}"
+    return laid.Title(f"{report.model} ({size}) on {report.slice}", step)
+
+
+def _other_usual_stack(report: TrainReport) -> str:
+    """Which other stack is as usual there, and how it differs for this job."""
+    if len(report.stacks) < 2:
+        return ""
+    chosen, other = report.stacks[:2]
+    if not other.usual:
+        return ""
+    if other.tight and not chosen.tight:
+        how = "with less memory left"
+    elif abs(other.step_s / chosen.step_s - 1) < TIE_TOLERANCE:
+        how = "as fast"
+    else:
+        how = "slower"
+    return f"; so is {other.stack}, {how} here"
+
+
+def details(report: TrainReport, first: PlanReport) -> laid.Facts:
+    """What stands behind the summary: bounds, formats of gradients, what was searched and who takes the plan."""
+    searched = None
+    if report.searched > 1 and report.better is None:
+        searched = f"{report.feasible:,} of {report.searched:,} plans are feasible"
+        if report.infeasible:
+            reasons = ", ".join(f"{plans:,} {reason}" for reason, plans in report.infeasible.items())
+            searched += f"; infeasible: {reasons}"
+    return grids.summary(
+        "train-details",
+        first,
+        split=split_text(first.plan),
+        steps=run_text(report, first),
+        searched=searched,
+        taken=taken_text(report, first),
+    )
+
+
+def summary(report: TrainReport, first: PlanReport, answered: PlanAnswer | None) -> laid.Facts:
+    """What to run, in ten lines."""
+    is_given = report.better is not None or report.searched == 1
+    answer = ("answer", report.answer.removesuffix("."), "key") if report.answer else None
+    label = "given" if is_given else "plan"
+    head = facts(answer, (label, short_plan(first.plan), "key"), *_problems(first))
+    memory = memory_text_of(first)
+    slow_end = ""
+    if first.large_runs:
+        late = first.step_high_s / first.step_s - 1
+        slow_end = f"; the step's slow end, {late:+.0%}, is of large runs of 2023 and 2024 (--explain)"
+    rest = grids.summary(
+        "train-facts",
+        first,
+        memory=memory.sentence,
+        tone=memory.tone,
+        host=host_memory_text(first),
+        run=goodput_text(report) or run_text(report, first),
+        bound=_bound(first, answered).removeprefix("bound by "),
+        change=help_text(first.helps),
+        stacks=stacks_text(report.stacks, report.unfit_stacks),
+        software=software_of(report.workload.stack),
+        judged=report.comparison,
+        unchanged=_unchanged(report, first),
+        slower=slow_end,
+    )
+    return laid.Facts((*head.rows, *rest.rows))
+
+
+def _bound(first: PlanReport, answered: PlanAnswer | None) -> str:
+    """What bounds the step, without what would help, which has a line of its own."""
+    if first.helps and answered is not None and answered.advice is not None:
+        return bound_text(answered.assessed, answered.advice.overhead)
+    return first.advice
+
+
+def _unchanged(report: TrainReport, first: PlanReport) -> str | None:
+    """The chip without what was changed of it, against the answer."""
+    before = report.unchanged
+    if before is None:
+        return None
+    gain = before.step_s / first.step_s - 1
+    step = amount(before.step_s, "s")
+    return f"{before.slice}: {step} with {before.plan}; the change brings {gain:+.1%} tokens/s"
+
+
+def stacks_text(stacks: list[StackRow], unfit: list[UnfitStack]) -> str:
+    """The stacks that were not taken, against the one that was."""
+    parts = []
+    for row in stacks[1:]:
+        longer = signed_percent(row.step_s / stacks[0].step_s - 1)
+        pace = "as fast"
+        if longer:
+            pace = f"step {longer}"
+        reasons = [amount(row.step_s, "s")]
+        if row.mostly:
+            reasons.append(f"mostly {row.mostly}")
+        if row.tight:
+            reasons.append("leaves little memory")
+        if not row.usual:
+            reasons.append("less usual there")
+        parts.append(f"{row.stack}: {pace} ({', '.join(reasons)})")
+    parts += [f"{row.stack}: {row.why}" for row in unfit]
+    return "; ".join(parts)
+
+
+def time_stack(first: PlanReport, detail: bool) -> laid.StackedBar:
+    """What the step waits for, with what overlaps beside it."""
+    step_s = sum(row.exposed_s for row in first.terms) or 1.0
+    # the line of the summary has room for the main terms; `folded` joins what is left out
+    least_s = 0.0 if detail else MIN_SHARE * first.step_s
+    parts = []
+    for row in first.terms:
+        if row.exposed_s <= least_s:
+            continue
+        hidden_s = row.expected_s - row.exposed_s
+        note = ""
+        if hidden_s > MIN_SHARE * step_s:
+            note = f"+{amount(hidden_s, 's')} overlapped"
+        parts.append(laid.BarPart(row.name, row.exposed_s, amount(row.exposed_s, "s"), note))
+    legend = "list" if detail else "line"
+    return laid.StackedBar("time", folded(parts, "s"), step_s, amount(first.step_s, "s"), legend)
+
+
+def memory_stack(first: PlanReport, detail: bool) -> laid.StackedBar:
+    """What fills the HBM of the fullest chip."""
+    limit = first.hbm_limit_bytes
+    least_bytes = 0.0 if detail else MIN_MEMORY_SHARE * limit
+    rows = sorted((row for row in first.memory if row.bytes > least_bytes), key=lambda row: -row.bytes)
+    parts = [laid.BarPart(row.name, row.bytes, f"{row.bytes / 1e9:.1f}GB") for row in rows]
+    memory = memory_text_of(first)
+    return laid.StackedBar("memory", folded(parts, "bytes"), limit, memory.used, "line", memory.tone)
+
+
+PLAN_COLUMN = {"plan": lambda row: short_plan(row.plan)}
+
+
+def plans_table(report: TrainReport) -> laid.Grid:
+    """The recommended plan and others, each against the first."""
+    best_s = report.plans[0].step_s
+    ranks = count(1)
+    columns = {
+        "#": lambda _: next(ranks),
+        "": (lambda row: signed_percent(row.step_s / best_s - 1, 1), ""),
+        "memory": (lambda row: f"{row.hbm_bytes / 1e9:.0f}GB{' tight' if row.tight else ''}", ""),
+        "by": _taken_by,
+    }
+    without = () if any(map(_taken_by, report.plans)) else ("by",)
+    return grids.grid("train-plans", report.plans, own=columns | PLAN_COLUMN, without=without)
+
+
+def _taken_by(row: PlanReport) -> str:
+    """Which of our commands take a plan, as the foot of the table spells them."""
+    if not row.runnable:
+        return ""
+    return "rv" if row.verifiable else "r"
+
+
+def slices_table(rows: list[SliceRow]) -> laid.Grid:
+    """The recommended plan on each slice, best first; what has none says why."""
+    columns: dict[str, Any] = {"plan": lambda row: f"{row.plan or row.note}{', tight' if row.tight else ''}"}
+    if all(row.days is None for row in rows):
+        return grids.grid("train-slices", rows, own=columns)
+    columns["cost"] = lambda row: None if row.cost_usd is None else money_text(row.cost_usd)
+    columns["days"] = _days_column
+    return grids.grid("train-runs", rows, own=columns)
+
+
+def _days_column(row: SliceRow) -> str | None:
+    if row.days is None:
+        return None
+    if row.days < 1:
+        return short_number(row.days)
+    return f"{row.days:,.1f}"
+
+
+def front_table(report: TrainReport) -> laid.Grid:
+    """Time against memory, evenly thinned to `MAX_FRONT_ROWS`."""
+    memory = {"memory": (lambda row: f"{row.hbm_bytes / 1e9:.1f}GB", "")}
+    # every so manyth row, so that the whole front stays in view
+    stride = -(-len(report.pareto) // MAX_FRONT_ROWS)  # rounded up
+    return grids.grid("train-front", report.pareto[::stride], own=memory | PLAN_COLUMN)
+
+
+def scaling_table(report: TrainReport) -> laid.Grid:
+    """The best plan of each slice, with bars of its tokens a second."""
+    rows = report.scaling
+    # efficiency is 1 on the slice that the others are compared with
+    base = min(rows, key=lambda row: abs((row.efficiency or 0.0) - 1)).slice
+    fastest = max((row.tokens_per_s or 0.0) for row in rows) or 1.0
+    columns = {
+        "step": (lambda row: "no fit" if row.step_s is None else row.step_s, "s"),
+        "bound by": lambda row: row.bound_by or "",
+        "tokens/s": lambda row: (row.tokens_per_s or 0.0) / fastest,
+    }
+    return grids.grid("train-scaling", rows, own=columns, foot=f"scaling: tokens/s per chip over those on {base}")
