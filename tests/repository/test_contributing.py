@@ -17,7 +17,7 @@ IDS = [commit.title for commit in COMMITS]
 
 def test_the_seven_ways_are_there() -> None:
     titles = ["a chip", "a model", "a stack", "an engine", "an exporter", "a command", "a flag"]
-    assert IDS == [f"Add {title}" for title in titles]
+    assert [f"Add {title}" for title in titles] == IDS
     for commit in COMMITS:
         assert commit.files
         assert commit.commands
