@@ -3,7 +3,7 @@ Falcon-H1, Zamba 2)."""
 
 from dragonscale.errors import InputError
 from dragonscale.models.ffn import Mlp, Moe
-from dragonscale.models.huggingface.parts import LINEAR, ModelConfig, Reader
+from dragonscale.models.huggingface.parts import LINEAR, ModelConfig, Reader, by_layer, paired
 from dragonscale.models.layer import Both, Component, Layer
 from dragonscale.models.mamba import BlockThenMixer, Mamba, Mamba2, SharedBlock
 from dragonscale.models.transformer import Transformer, mtp_sections
@@ -14,30 +14,39 @@ def jamba(f: ModelConfig) -> Transformer:
     d, n_layers = f.d_model(), f.n_layers()
     period, offset = f.count("attn_layer_period"), f.natural("attn_layer_offset")
     expert_period, start = f.count("expert_layer_period"), f.natural("expert_layer_offset")
-    rank = -(-d // 16) if f.value("mamba_dt_rank") == "auto" else f.count("mamba_dt_rank")
+    rank = _step_rank(f, "mamba_dt_rank", ("auto",))
     state, kernel = f.count("mamba_d_state"), f.count("mamba_d_conv")
     biases = f.flag("mamba_conv_bias"), f.flag("mamba_proj_bias")
     mamba = Mamba(f.count("mamba_expand") * d, state, rank, kernel, *biases, norms=True)
     experts = f.natural("num_experts", "num_local_experts")
-    moe = f.routed(f.count("intermediate_size")) if experts > 1 else f.mlp()
-    layers = [
-        Layer(f.attention() if i % period == offset else mamba, moe if i % expert_period == start else f.mlp())
-        for i in range(n_layers)
-    ]
-    return f.decoder(layers)
+    moe = f.mlp()
+    if experts > 1:  # dense and routed MLPs have one size
+        moe = f.routed(f.count("intermediate_size"))
+    mixers = by_layer((i % period == offset for i in range(n_layers)), f.attention(), mamba)
+    return f.decoder(paired(mixers, f.ffns((i % expert_period == start for i in range(n_layers)), moe)))
+
+
+def _step_rank(f: ModelConfig, name: str, automatic: tuple[str | None, ...]) -> int:
+    """The rank of the projection to step sizes: where automatic, a sixteenth of the width, as in Mamba's own code."""
+    if f.value(name) in automatic:
+        return -(-f.d_model() // 16)
+    return f.count(name)
 
 
 def _mamba2(f: ModelConfig, norm: bool, inner: int | None = None, out_bias: bool | None = None) -> Mamba2:
     """The Mamba-2 of Bamba, Granite 4 and Falcon-H1."""
     heads = f.count("mamba_n_heads")
     inner = inner or f.count("mamba_expand") * f.d_model()
-    head_size = f.value("mamba_d_head")
-    size = inner // heads if head_size in (None, "auto") else f.count("mamba_d_head")
+    size = inner // heads
+    if f.value("mamba_d_head") not in (None, "auto"):
+        size = f.count("mamba_d_head")
     if heads * size != inner:
         raise InputError(f"{f.what} has {heads} Mamba heads of {size}, which are not its inner size of {inner}.")
     state, groups, kernel = f.count("mamba_d_state"), f.count("mamba_n_groups"), f.count("mamba_d_conv")
     conv_bias, bias = f.flag("mamba_conv_bias"), f.flag("mamba_proj_bias")
-    return Mamba2(heads, size, state, groups, kernel, conv_bias, bias, bias if out_bias is None else out_bias, norm)
+    if out_bias is None:  # one flag for the projections in and out
+        out_bias = bias
+    return Mamba2(heads, size, state, groups, kernel, conv_bias, proj_bias=bias, out_bias=out_bias, norm=norm)
 
 
 def bamba(f: ModelConfig) -> Transformer:
@@ -45,8 +54,9 @@ def bamba(f: ModelConfig) -> Transformer:
     listed = f.numbers("attn_layer_indices") or []
     bias = f.flag("mlp_bias")
     mamba = _mamba2(f, norm=True)
-    layers = [Layer(f.biased_attention() if i in listed else mamba, f.mlp(bias=bias)) for i in range(f.n_layers())]
-    return f.decoder(layers)
+    n_layers = f.n_layers()
+    mixers = by_layer((i in listed for i in range(n_layers)), f.biased_attention(), mamba)
+    return f.decoder(paired(mixers, [f.mlp(bias=bias)] * n_layers))
 
 
 def granite_hybrid(f: ModelConfig) -> Transformer:
@@ -61,9 +71,10 @@ def granite_hybrid(f: ModelConfig) -> Transformer:
         ffn = f.routed(f.count("intermediate_size"), shared_d_ff=shared)
     else:
         ffn = Mlp(f.count("shared_intermediate_size"))
+    # a model without Mamba layers need not have Mamba's fields
     mamba = _mamba2(f, norm=True) if LINEAR[0] in kinds else None
-    layers = [Layer(f.biased_attention() if kind == LINEAR[1] else mamba, ffn) for kind in kinds]
-    return f.decoder(layers)
+    mixers = by_layer((kind == LINEAR[1] for kind in kinds), f.biased_attention(), mamba)
+    return f.decoder(paired(mixers, [ffn] * len(kinds)))
 
 
 def falcon_h1(f: ModelConfig) -> Transformer:
@@ -74,6 +85,7 @@ def falcon_h1(f: ModelConfig) -> Transformer:
     return f.decoder([layer] * f.n_layers())
 
 
+# the letters of hybrid_override_pattern
 _PATTERN = {"M": "linear_attention", "E": "moe", "*": "full_attention", "-": "mlp"}
 
 
@@ -84,16 +96,23 @@ def nemotron_h(f: ModelConfig) -> Transformer:
     block_types = f.value("layers_block_type", "layer_types")
     if pattern and any(letter not in _PATTERN for letter in pattern):
         raise InputError(f"{f.what} has a hybrid_override_pattern with letters other than M, E, * and -.")
-    count = len(pattern) or (len(block_types) if isinstance(block_types, list) else f.n_layers())
+    # num_hidden_layers may be absent where the layers are listed
+    if pattern:
+        count = len(pattern)
+    elif isinstance(block_types, list):
+        count = len(block_types)
+    else:
+        count = f.n_layers()
     name = "layers_block_type" if "layers_block_type" in f.given else "layer_types"
-    cycle = list(_PATTERN.values())
+    cycle = list(_PATTERN.values())  # the kinds in turn, where nothing says which layer is what
     kinds = f.kinds(name, count, (*cycle, *aliases), lambda i: _PATTERN[pattern[i]] if pattern else cycle[i % 4])
     parts = _nemotron_parts(f)
     layers = []
     for kind in (aliases.get(kind, kind) for kind in kinds):
         part = parts[kind]()
-        mixes = kind in LINEAR
-        layers.append(Layer(part if mixes else None, None if mixes else part))
+        is_mixer = kind in LINEAR
+        layers.append(Layer(part, None) if is_mixer else Layer(None, part))
+    # each module is two layers of the model's kind: attention, then experts
     modules = f.natural("num_nextn_predict_layers")
     module = [Layer(parts["full_attention"](), None), Layer(None, parts["moe"]())] if modules else []
     extras = mtp_sections(module, f.d_model(), f.count("vocab_size"), modules)
@@ -106,7 +125,8 @@ def _nemotron_parts(f: ModelConfig) -> dict:  # pyright: ignore[reportMissingTyp
     def experts() -> Moe:
         shared = f.count("moe_shared_expert_intermediate_size")
         latent = f.optional("moe_latent_size")
-        f.must_be("mlp_bias", False)
+        f.must_be("mlp_bias", False)  # it would give the experts biases too
+        # moe_latent_size: Nemotron 3's experts work at a smaller width, projected down and up once for all
         return f.routed(shared_d_ff=shared, gated=False, score_bias=True, latent=latent)
 
     return {
@@ -126,9 +146,8 @@ def _plain_mamba2(f: ModelConfig, heads: str, size: str, state: str) -> Mamba2:
 
 def mamba1(f: ModelConfig) -> Transformer:
     """Mamba and Falcon-Mamba: nothing but the mixer."""
-    d = f.d_model()
-    rank = -(-d // 16) if f.value("time_step_rank") in (None, "auto") else f.count("time_step_rank")
-    inner = f.optional("intermediate_size", "d_inner") or f.count("expand") * d
+    rank = _step_rank(f, "time_step_rank", (None, "auto"))
+    inner = f.optional("intermediate_size", "d_inner") or f.count("expand") * f.d_model()
     biases = f.flag("use_conv_bias"), f.flag("use_bias")
     mixer = Mamba(inner, f.count("state_size"), rank, f.count("conv_kernel"), *biases)
     return f.decoder([Layer(mixer, None)] * f.n_layers("num_hidden_layers", "n_layer"))
@@ -152,6 +171,7 @@ def zamba2(f: ModelConfig) -> Transformer:
     head_dim = f.split_evenly(inner, heads, "an inner size")
     # with a bias, whatever `use_conv_bias` says (transformers' Zamba2MambaMixer)
     mamba = Mamba2(heads, head_dim, state, groups, kernel, conv_bias=True, proj_bias=bias, out_bias=bias)
+    # the block reads the stream beside the first embedding, so its heads share twice the width
     kv, size = f.optional("num_key_value_heads") or queries, f.split_evenly(2 * d, queries, "twice the width")
     d_ff = f.optional("intermediate_size", "ffn_hidden_size") or 4 * d
     adapters = f.count("adapter_rank"), f.flag("use_shared_attention_adapter")
@@ -161,6 +181,7 @@ def zamba2(f: ModelConfig) -> Transformer:
     allowed = ("linear_attention", "hybrid", *_ZAMBA_KINDS)
     for kind in f.kinds("layers_block_type", n_layers, allowed, _usual):
         if _ZAMBA_KINDS.get(kind, kind) == "hybrid":
+            # hybrid layers take the shared blocks in turn
             layers.append(Layer(BlockThenMixer(blocks[used % len(blocks)], mamba), None))
             used += 1
         else:
