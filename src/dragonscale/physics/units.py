@@ -14,11 +14,9 @@ import math
 import re
 import tomllib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from dragonscale.errors import InputError, nearest, shorten
-
-Dimension = Literal["bytes", "bytes/s", "FLOP", "FLOP/s", "s", "Hz", "USD", "USD/h", "W", "count", "count/s", "bits/s"]
 
 DAY = 86400.0
 """Seconds of a day."""

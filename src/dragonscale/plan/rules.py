@@ -44,6 +44,20 @@ TENSOR_DIMS = ("n", "k", "f", "z", "v", "i", "u", "mn", "mk", "f1", "d1", "vl")
 """Dims that tensor parallelism splits: heads of every kind, hidden dims, the vocabulary."""
 
 
+def _once(lay: Callable[["Rules", Array], Array]) -> Callable[["Rules", Array], Array]:
+    """A method of `Rules` that works out the layout of each array once: a search asks for the same ones over and
+    over."""
+
+    @functools.wraps(lay)
+    def layout(self: "Rules", array: Array) -> Array:
+        key = (lay.__name__, array)
+        if key not in self.cache:
+            self.cache[key] = lay(self, array)
+        return self.cache[key]
+
+    return layout
+
+
 @dataclass(frozen=True)
 class Rules:
     """The mesh axes of each kind of dim.
@@ -86,28 +100,11 @@ class Rules:
     sums_everywhere: bool = False
     undivided: frozenset[tuple[str, Axes]] = frozenset()
     cache: dict[tuple[str, Array], Array] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """Layouts by kind and array: a search asks for the same ones over and over."""
+    """Layouts by kind and array (`_once`)."""
 
+    @_once
     def activation(self, array: Array) -> Array:
         """The layout of an activation between ops; tokens that are sent to experts lie with these."""
-        return self._once("activation", self._activation, array)
-
-    def used(self, array: Array) -> Array:
-        """The layout of a weight while it is used."""
-        return self._once("used", self._used, array)
-
-    def optimizer_state(self, array: Array) -> Array:
-        """The layout of a weight's optimizer state: sharded along the model's width, which more degrees divide than a
-        head's size."""
-        return self._once("state", self._optimizer_state, array)
-
-    def _once(self, what: str, lay: Callable[[Array], Array], array: Array) -> Array:
-        key = (what, array)
-        if key not in self.cache:
-            self.cache[key] = lay(array)
-        return self.cache[key]
-
-    def _activation(self, array: Array) -> Array:
         split = self._token_layout(array.names, routed="x" in array.names and "e" not in array.names)
         split["x"] = self.picks
         if "t" not in array.names:
@@ -129,7 +126,9 @@ class Rules:
             split["t"] += spread
         return split
 
-    def _used(self, array: Array) -> Array:
+    @_once
+    def used(self, array: Array) -> Array:
+        """The layout of a weight while it is used."""
         return self.fit(array.with_layout(self._split(array)))
 
     def weight(self, array: Array) -> Array:
@@ -138,7 +137,10 @@ class Rules:
             return self.optimizer_state(array)
         return self.used(array)
 
-    def _optimizer_state(self, array: Array) -> Array:
+    @_once
+    def optimizer_state(self, array: Array) -> Array:
+        """The layout of a weight's optimizer state: sharded along the model's width, which more degrees divide than a
+        head's size."""
         split = self._split(array)
         used = list(itertools.chain.from_iterable(split.values()))
         whole = [name for name in array.names if not split.get(name)]

@@ -90,6 +90,14 @@ def parse_einsum(text: str) -> Einsum:
     return line
 
 
+def check_sizes(line: Einsum, text: str) -> None:
+    """Refuse dims of two sizes."""
+    sizes: dict[str, int] = {}
+    for dim in line.dims:
+        if dim.size is not None and sizes.setdefault(dim.name, dim.size) != dim.size:
+            raise InputError(f"In {shorten(text)} the dim {dim.name} has two sizes, {sizes[dim.name]} and {dim.size}.")
+
+
 def parse_chain(text: str) -> list[Einsum]:
     """Read a chain of matrix multiplications as one einsum after the other.
 
@@ -187,11 +195,8 @@ def _matmul_output(operands: list[Array], text: str) -> Array:
 
 def _check(line: Einsum, text: str) -> None:
     """Refuse dims of two sizes, dims of the output that no operand has, and more indices than letters."""
-    sizes: dict[str, int] = {}
+    check_sizes(line, text)
     names: set[str] = set()  # of the operands' dims, and of those that select their entries (x of e:x)
-    for dim in line.dims:
-        if dim.size is not None and sizes.setdefault(dim.name, dim.size) != dim.size:
-            raise InputError(f"In {shorten(text)} the dim {dim.name} has two sizes, {sizes[dim.name]} and {dim.size}.")
     for array in line.operands:
         for dim in array.dims:
             names.update((dim.name, dim.select))

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.physics.notation import Array, Dim, Einsum, parse_array, parse_einsum
 from dragonscale.physics.notation.array import DTYPE_NAMES, MAX_LENGTH, split_top, without
+from dragonscale.physics.notation.einsum import check_sizes
 from dragonscale.physics.numbers import Number, is_symbolic, minimum, product
 from dragonscale.physics.rooflines.cost import Cost
 from dragonscale.physics.rooflines.einsums import all_sizes, compute_dtype, einsum_cost, moved_bytes
@@ -191,13 +192,9 @@ def _elementwise(name: str, operands: list[Array], output: str, text: str) -> Op
     for dim in result.dims:
         if not any(dim.name in array.names for array in inputs):
             raise InputError(f"In {shorten(text)} the result has the dim {dim}, which no operand has.")
-    sizes: dict[str, int] = {}
-    for array in named:
-        for dim in array.dims:
-            if dim.size is not None and sizes.setdefault(dim.name, dim.size) != dim.size:
-                both = f"{sizes[dim.name]} and {dim.size}"
-                raise InputError(f"In {shorten(text)} the dim {dim.name} has two sizes, {both}; they must agree.")
-    return Operation(Einsum(tuple(inputs), result), name)
+    line = Einsum(tuple(inputs), result)
+    check_sizes(line, text)
+    return Operation(line, name)
 
 
 def _attention_of_sizes(parts: list[str], causal: bool, text: str) -> Operation:

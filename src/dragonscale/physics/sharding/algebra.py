@@ -86,7 +86,8 @@ class Strategy:
         return self.flops(sizes, mesh) / mesh.chip.peak(compute_dtype(self.local))
 
     def hbm_read(self, sizes: Sizes, mesh: Mesh) -> Number:
-        """Bytes that one chip reads for the local einsum: its blocks of the operands, once each."""
+        """Bytes that one chip reads for the local einsum: its blocks of the operands, once each; zero for a reshard,
+        whose bytes are those of its collectives."""
         if self.is_reshard:
             return 0
         return sum(local_bytes(array, sizes, mesh) for array in self.local.operands)

@@ -59,10 +59,6 @@ class _Walk:
                 return dim
         return None
 
-    def wanted_in(self, axis: str) -> str | None:
-        """The dim that this axis splits in the target layout."""
-        return next((dim for dim, axes in self.target.items() if axis in axes), None)
-
     def in_place(self, dim: str) -> bool:
         """Whether the axes of a dim are the major ones of its target."""
         return self.target[dim][: len(self.now[dim])] == self.now[dim]
@@ -168,9 +164,9 @@ def _exchange(walk: _Walk) -> bool:
                 if other != dim and walk.in_place(other) and set(order) == set(axes[-count:]):
                     return _all_to_all(walk, dim, other, order)
     for dim, axes in misplaced.items():
-        other = walk.wanted_in(axes[-1])
-        if other is not None and other != dim:
-            return _all_to_all(walk, dim, other, axes[-1:])
+        for other, wanted in walk.target.items():
+            if axes[-1] in wanted and other != dim:
+                return _all_to_all(walk, dim, other, axes[-1:])
     return False
 
 
@@ -224,6 +220,7 @@ def _send(walk: _Walk, layout: Layout) -> bool:
 
 def _gather(walk: _Walk) -> None:
     """Gather the minor axis of a dim whose axes are not those of its target."""
+    # there is one: slices, which are tried first, bring all dims whose axes are in place to their targets
     dim = next(dim for dim in walk.now if walk.now[dim] and not walk.in_place(dim))
     axes = walk.now[dim]
     walk.go("all_gather", axes[-1:], walk.now | {dim: axes[:-1]})
