@@ -157,8 +157,10 @@ class _TorusAxis:
 
 def place_on_torus(axes: dict[str, int], slice_: Slice) -> dict[str, tuple[Ring, ...]]:
     """The hardware axes, or parts of them, that each mesh axis runs over."""
-    long_axes = [(size, wraps) for size, wraps in zip(slice_.shape, slice_.wrap, strict=True) if size > 1]
-    hardware = [_TorusAxis(index, size, wraps) for index, (size, wraps) in enumerate(long_axes)]
+    hardware: list[_TorusAxis] = []
+    for size, wraps in zip(slice_.shape, slice_.wrap, strict=True):
+        if size > 1:
+            hardware.append(_TorusAxis(len(hardware), size, wraps))
     wanted = {name: size for name, size in axes.items() if size > 1}
     placed = _whole_axes(wanted, hardware)
     if placed is None:
