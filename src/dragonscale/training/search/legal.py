@@ -19,6 +19,11 @@ from dragonscale.training.plan.stages import layout_for
 _FORMATS = ("bf16", "fp16", "fp32", "tf32", "fp8", "mxfp8", "nvfp4", "mxfp4", "fp4", "int8", "int4")
 
 
+def dim_sizes(model: Transformer, dim: str) -> list[int]:
+    """The size of a dim in each section of the model that has it, such as `e`, the experts."""
+    return [section.dims[dim] for section in model.program().sections if dim in section.dims]
+
+
 def trains_in(chip: Chip, row: Legality) -> tuple[str, ...]:
     """The formats that both the stack and the chip have, the stack's usual one first."""
     return tuple(dtype for dtype in row.formats.get(family(chip), ()) if native(chip, dtype))
@@ -69,7 +74,7 @@ def uncomputed(name: str, row: Legality, model: Transformer) -> str:
 
 def _experts_in(name: str, row: Legality, model: Transformer, dtype: str) -> list[str]:
     """A clause that a stack does not multiply a model's experts in a format; none if it does, or for a dense model."""
-    if dtype not in row.dense_formats or not any("e" in section.dims for section in model.program().sections):
+    if dtype not in row.dense_formats or not dim_sizes(model, "e"):
         return []
     return [f"stack {name} does not multiply experts in {dtype} yet; take dtype=bf16"]
 
@@ -197,7 +202,7 @@ def undivided_by(job: Job, name: str, row: Legality, plan: Plan) -> list[str]:
     """The sizes that this stack in particular cannot divide as the plan asks, a clause each."""
     reasons: list[str] = []
     if not shares_kv(job, row, plan.tensor):
-        kv = min(section.dims["k"] for section in job.model.program().sections if "k" in section.dims)
+        kv = min(dim_sizes(job.model, "k"))
         why = f"{kv} KV heads cannot be split {plan.tensor} ways"
         if kv > plan.tensor:
             why = f"tensor={plan.tensor} does not divide {kv}"
@@ -209,7 +214,9 @@ def undivided_by(job: Job, name: str, row: Legality, plan: Plan) -> list[str]:
         reasons.append(
             f"stack {name} does not slice experts, and {job.experts} are fewer than {ways}{_because(row, 'etp')}"
         )
-    spread = plan.expert * (plan.context if plan.fold == "context" else 1)
+    spread = plan.expert
+    if plan.fold == "context":
+        spread *= plan.context
     if job.experts and row.whole_spread and plan.etp and plan.tensor > 1 and spread > 1:
         reasons.append(
             f"stack {name} slices experts over tensor only where no other ranks hold different ones, and {spread} do"
@@ -241,8 +248,8 @@ def undivided_by(job: Job, name: str, row: Legality, plan: Plan) -> list[str]:
 
 def shares_kv(job: Job, row: Legality, tensor: int) -> bool:
     """Whether the stack splits KV heads over so many tensor ranks."""
-    heads = [section.dims["k"] for section in job.model.program().sections if section.dims.get("k", 0) > 1]
-    return row.shared_kv or all(count % tensor == 0 for count in heads)
+    # One KV head is copied to every rank.
+    return row.shared_kv or all(heads % tensor == 0 or heads <= 1 for heads in dim_sizes(job.model, "k"))
 
 
 def counts_ends(row: Legality) -> bool:

@@ -37,6 +37,7 @@ from dragonscale.training.plan.stages import BOTH_WAYS
 from dragonscale.training.search.allowed_space import fallback, offered, offered_alike, offered_words, refusals
 from dragonscale.training.search.error_bands import job_error
 from dragonscale.training.search.fast import (
+    Costs,
     PlanRows,
     Shapes,
     choose,
@@ -49,8 +50,17 @@ from dragonscale.training.search.fast import (
 from dragonscale.training.search.headroom import leaves_room
 from dragonscale.training.search.legal import deals, illegal, unrunnable
 from dragonscale.training.search.run_kinds import needed_gains
-from dragonscale.training.search.search_memory import SHAPE, Candidate, Keeper
-from dragonscale.training.search.space import Kind, Space, deals_heads, even_chunks, kind_of, kinds_of, rows_of
+from dragonscale.training.search.search_memory import SHAPE, Candidate, Keeper, SeenRows
+from dragonscale.training.search.space import (
+    Kind,
+    Space,
+    deals_heads,
+    even_chunks,
+    kind_of,
+    kinds_of,
+    rows_of,
+    select_rows,
+)
 
 BLOCK = 16384
 """Rows worked on at once: small enough for a processor's cache, large enough that NumPy's overhead does not show."""
@@ -147,19 +157,15 @@ def search(
     if sends and best:
         best = _with_offload(job, best[:FINALISTS], slack) + best[FINALISTS:]
     fastest = result.fastest and _alone(job, result.fastest, False)
-    changed = {
-        "fastest": min(
-            (candidate for candidate in (fastest, *best[:1]) if candidate),
-            key=lambda candidate: candidate.seconds,
-            default=None,
-        )
-    }
+    # With fewer layers recomputed the recommended plan may be the fastest.
+    if best and (fastest is None or best[0].seconds < fastest.seconds):
+        fastest = best[0]
     elapsed = time.perf_counter() - start
-    return replace(result, **changed, best=best[:count], searched=searched, misses=misses, seconds=elapsed)
+    return replace(result, fastest=fastest, best=best[:count], searched=searched, misses=misses, seconds=elapsed)
 
 
 def _found(keeper: Keeper) -> Found:
-    ranked, runs = (keeper.ranked(pool) for pool in range(2))
+    ranked, runs = keeper.ranked(0), keeper.ranked(1)
     others = [*keeper.leading(), *keeper.tight()[:TIGHT_SHOWN]]
     best = listed(ranked, others, keeper.count, keeper.job.sequence)
     fastest = next(iter(keeper.front.labels), None)
@@ -238,52 +244,58 @@ def _run(keeper: Keeper, space: Space, progress: Progress | None, bounded: bool)
     table = list(blocks(job, rows_of(job, space), space.words.etp))
     total = before + sum(block_size(job, space, kind, block) for kind, _, block in table)
     policies = tuple(dict.fromkeys(policy for remat in space.remat for policy in layer_policies(remat)))
+    layout = space.words.layout
+    if layout == "even" and keeper.layers:
+        layout = ""  # the search deals the layers itself
     for (kind, (folded, undivided), block), (shapes, which) in zip(table, _shapes(job, table), strict=True):
         rows = PlanRows(job, block, folded, dict(undivided), shapes, which)
-        named = space.words.layout if space.words.layout != "even" else "" if keeper.layers else "even"
-        batches = [
-            (names, keeper.batch(choose(rows, *picked, named))) for names, picked in batches_of(job, space, block)
-        ]
+        batches: list[tuple[tuple[str, ...], SeenRows]] = []
+        for schedules, (places, virtual) in batches_of(job, space, block):
+            batches.append((schedules, keeper.batch(choose(rows, places, virtual, layout))))
         for settings in offered_words(job, space, kind, block):
-            kinds = {costed_as(job, settings, schedule) for schedules, _ in batches for schedule in schedules}
-            # Most schedules cost the same before layers are put into stages.
-            costs = {alike: cost_rows(rows, replace(settings, schedule=alike), policies) for alike in kinds}
-            bounds = policies if bounded else ()
-            least = [cost_rows(rows, replace(settings, remat=policy), (policy,), bound=True) for policy in bounds]
+            costs: dict[str, Costs] = {}  # by the schedule that costs the same before layers are put into stages
+            least: list[Costs] = []
+            if bounded:
+                for policy in policies:
+                    least.append(cost_rows(rows, replace(settings, remat=policy), (policy,), bound=True))
             for schedules, batch in batches:
                 chosen = batch.chosen
                 floor = [bound_costs.at(chosen.places) for bound_costs in least]
-                kinds = {costed_as(job, settings, schedule) for schedule in schedules}
-                at_places = {alike: costs[alike].at(chosen.places) for alike in kinds}
+                batch_costs: dict[str, Costs] = {}  # the same, of the rows of this batch
                 for schedule in schedules:
+                    alike = costed_as(job, settings, schedule)
+                    if alike not in costs:
+                        costs[alike] = cost_rows(rows, replace(settings, schedule=alike), policies)
+                    if alike not in batch_costs:
+                        batch_costs[alike] = costs[alike].at(chosen.places)
                     named = replace(settings, schedule=schedule)
-                    here = at_places[costed_as(job, settings, schedule)]
-                    judged = judge_rows(rows, named, policies, chosen, here, floor)
+                    judged = judge_rows(rows, named, policies, chosen, batch_costs[alike], floor)
                     if settings.context_by == "ulysses":
                         judged = replace(judged, possible=judged.possible & deals_heads(job, settings, chosen.degrees))
                     for remat in space.remat:
-                        lines, judged_rows = (
-                            [policies.index(policy) for policy in layer_policies(remat)],
-                            (batch, judged),
-                        )
-                        plan, of = replace(named, remat=remat), chosen
-                        if len(lines) > 1:
-                            of, between = judged.with_layers(chosen, lines, remat, keeper.room)
-                            if not len(of.degrees[SOME_LAYERS]):
-                                continue
-                            lines, judged_rows = [0], (keeper.batch(of), between)
-                        keeper.see(plan, *judged_rows, lines[0], partial(rows.uneven_bytes, plan, of))
+                        plan = replace(named, remat=remat)
+                        lines = [policies.index(policy) for policy in layer_policies(remat)]
+                        if len(lines) == 1:
+                            keeper.see(plan, batch, judged, lines[0], partial(rows.uneven_bytes, plan, chosen))
+                            continue
+                        # Some layers are recomputed: time and bytes between those of two policies.
+                        some, between = judged.with_layers(chosen, lines, remat, keeper.room)
+                        if len(some.degrees[SOME_LAYERS]):
+                            keeper.see(plan, keeper.batch(some), between, 0, partial(rows.uneven_bytes, plan, some))
                     if progress is not None:
                         progress(keeper.searched, total)
 
 
 def _shapes(job: Job, table: list[Any]) -> list[tuple[Shapes, Any]]:
     """The shapes that blocks of one structure share, for each block."""
+    blocks_of: dict[Structure, list[int]] = {}
+    for index, (_, structure, _) in enumerate(table):
+        blocks_of.setdefault(structure, []).append(index)
     by_block: dict[int, tuple[Shapes, Any]] = {}
-    for structure in {other for _, other, _ in table}:
-        mine = [index for index, (_, other, _) in enumerate(table) if other == structure]
-        shapes, which = shapes_of(job, [table[index][2] for index in mine])
-        by_block |= {index: (shapes, part) for index, part in zip(mine, which, strict=True)}
+    for indices in blocks_of.values():
+        shapes, which = shapes_of(job, [table[index][2] for index in indices])
+        for index, rows in zip(indices, which, strict=True):
+            by_block[index] = (shapes, rows)
     return [by_block[index] for index in range(len(table))]
 
 
@@ -300,14 +312,13 @@ def blocks(job: Job, table: dict[str, Any], etp: bool = False) -> Iterator[tuple
     for kind in numpy.unique(kinds).tolist():
         # Rows are sorted by kind.
         start, stop = int(numpy.searchsorted(kinds, kind)), int(numpy.searchsorted(kinds, kind, side="right"))
-        rows = {name: values[start:stop] for name, values in table.items()}
+        rows = select_rows(table, slice(start, stop))
         distinct, which = structures(job, rows, etp)
         for number, structure in enumerate(distinct):
-            mine = rows if len(distinct) == 1 else {name: values[which == number] for name, values in rows.items()}
+            mine = rows if len(distinct) == 1 else select_rows(rows, which == number)
             for part in offered_alike(job, mine):
                 for begin in range(0, len(part["pipe"]), BLOCK):
-                    block = {name: values[begin : begin + BLOCK] for name, values in part.items()}
-                    yield kind_of(kind), structure, block
+                    yield kind_of(kind), structure, select_rows(part, slice(begin, begin + BLOCK))
 
 
 Picked = tuple[Any, Any]
@@ -325,21 +336,32 @@ def batches_of(job: Job, space: Space, block: dict[str, Any]) -> Iterator[tuple[
     if space.fixed.get("virtual", 1) == 1:
         if staged:
             yield ("1f1b",), (slice(0, staged), numpy.ones(staged, int))
-        for names in _alike(row, space.schedule) if staged < total else ():
+        for names in _alike(row, space.schedule):
+            if staged == total:  # no row has a pipeline
+                break
             places = staged + numpy.flatnonzero(allowed(names[0], row, pipe[staged:], rounds[staged:]))
             if len(places):
                 all_of_them = slice(staged, total) if len(places) == total - staged else places
                 yield names, (all_of_them, numpy.ones(len(places), int))
     if "interleaved" in space.schedule:
-        yield from ((("interleaved",), picked) for picked in _dealt(job, space, row, pipe, rounds))
+        for picked in _dealt(job, space, row, pipe, rounds):
+            yield ("interleaved",), picked
 
 
 def _alike(row: Legality, schedules: tuple[str, ...]) -> list[tuple[str, ...]]:
     """Schedules of one chunk a rank, those that every row can run together."""
-    plain = [name for name in schedules if name != "interleaved"]
-    limited = [name for name in plain if name in LIMITED or name in row.rounds]
-    free = tuple(name for name in plain if name not in limited)
-    return [*([free] if free else []), *((name,) for name in limited)]
+    free: list[str] = []
+    limited: list[tuple[str, ...]] = []  # each with the rows that it can run
+    for name in schedules:
+        if name == "interleaved":
+            continue
+        if name in LIMITED or name in row.rounds:
+            limited.append((name,))
+        else:
+            free.append(name)
+    if free:
+        return [tuple(free), *limited]
+    return limited
 
 
 def _dealt(job: Job, space: Space, row: Legality, pipe: Any, rounds: Any) -> Iterator[Picked]:
@@ -350,7 +372,9 @@ def _dealt(job: Job, space: Space, row: Legality, pipe: Any, rounds: Any) -> Ite
     runs = allowed("interleaved", row, pipe, rounds)
     for stages in numpy.unique(pipe[pipe > 1]).tolist():
         mine = numpy.flatnonzero(runs & (pipe == stages))
-        for chunks in even_chunks(layers, stages) if len(mine) else ():
+        if not len(mine):
+            continue
+        for chunks in even_chunks(layers, stages):
             if pinned in (None, chunks) and (space.force or deals(row, job.model.program().order, stages, chunks)):
                 places.append(mine)
                 virtual.append(numpy.full(len(mine), chunks))
@@ -364,8 +388,8 @@ def _dealt(job: Job, space: Space, row: Legality, pipe: Any, rounds: Any) -> Ite
 def block_size(job: Job, space: Space, kind: Kind, block: dict[str, Any]) -> int:
     """The number of plans of a block."""
     rows = sum(len(names) * len(virtual) for names, (_, virtual) in batches_of(job, space, block))
-    policies = [remat for remat in space.remat if remat != SOME_LAYERS]
-    return rows * len(offered_words(job, space, kind, block)) * len(policies)
+    policies = len(space.remat) - space.remat.count(SOME_LAYERS)
+    return rows * len(offered_words(job, space, kind, block)) * policies
 
 
 def space_size(job: Job, space: Space | None = None) -> int:
@@ -391,7 +415,9 @@ def allowed(schedule: str, row: Legality, pipe: Any, rounds: Any) -> Any:
     stacks take all so, and a bidirectional pipeline has as many ranks on either side and feeds both ends."""
     if schedule == "dualpipe":
         return (pipe % 2 == 0) & (rounds % 2 == 0) & (rounds >= 2 * pipe)
-    return rounds % pipe == 0 if schedule == "interleaved" or schedule in row.rounds else numpy.ones(len(pipe), bool)
+    if schedule == "interleaved" or schedule in row.rounds:
+        return rounds % pipe == 0
+    return numpy.ones(len(pipe), bool)
 
 
 OF_A_SHAPE = 2
@@ -433,5 +459,5 @@ def listed(ranked: list[Candidate], leaders: list[Candidate], count: int, sequen
             shown.append(candidate)
         elif len(spare) < count:
             spare.append(candidate)
-    rest = [*shown[1:], *spare[: count - len(shown)]] if len(shown) < count else shown[1:]
+    rest = shown[1:] + spare[: max(count - len(shown), 0)]
     return [shown[0], *sorted(rest, key=lambda candidate: candidate.seconds)]

@@ -134,10 +134,10 @@ class NearPlans:
 
     def _candidate(self, row: Any) -> Candidate:
         degrees = {name: int(value) for name, value in zip(DEGREES, row[1:WEIGHED], strict=True)}
-        degrees |= {SOME_LAYERS: int(row[LAYERS])} if row[LAYERS] else {}
-        return Candidate(
-            dealt(self.settings[int(row[WORD])], degrees, self.layers), float(row[SECONDS]), float(row[HELD])
-        )
+        if row[LAYERS]:
+            degrees[SOME_LAYERS] = int(row[LAYERS])
+        plan = dealt(self.settings[int(row[WORD])], degrees, self.layers)
+        return Candidate(plan, float(row[SECONDS]), float(row[HELD]))
 
 
 @dataclass
@@ -162,8 +162,7 @@ class Keeper:
     feasible: int = 0
 
     def __post_init__(self) -> None:
-        sizes = ((4 * self.count, self.slack), (1, self.slack))
-        self.pools = [NearPlans(count, wide, self.layers) for count, wide in sizes]
+        self.pools = [NearPlans(4 * self.count, self.slack, self.layers), NearPlans(1, self.slack, self.layers)]
 
     @cached_property
     def room(self) -> float:
@@ -192,9 +191,10 @@ class Keeper:
         more = len(self.shapes) - len(self.leaders)
         self.leaders += [None] * more
         self.scores = numpy.concatenate([self.scores, numpy.full(more, numpy.inf)])
-        gains = (needed_gains(self.job, chosen.degrees, zero, self.error, self.dtype) for zero in (1, 3))
-        whole, sharded = (handicap(gain, self.slack) for gain in gains)
-        return SeenRows(chosen, starts, shapes, (whole, sharded), self.staged(chosen.degrees))
+        whole = needed_gains(self.job, chosen.degrees, 1, self.error, self.dtype)
+        sharded = needed_gains(self.job, chosen.degrees, 3, self.error, self.dtype)
+        weights = handicap(whole, self.slack), handicap(sharded, self.slack)
+        return SeenRows(chosen, starts, shapes, weights, self.staged(chosen.degrees))
 
     def staged(self, degrees: dict[str, Any]) -> Any:
         """Which plans have stages that our own program runs: of one kind of layer, and even where there are several."""
@@ -231,9 +231,9 @@ class Keeper:
         if len(places):
             roomy = places[is_roomy[places]]
             for pool_index, pool in enumerate(self.pools[: 1 + runs]):
-                counted, fit = (
-                    (roomy, places) if not pool_index else (rows[batch.staged[rows]] for rows in (roomy, places))
-                )
+                counted, fit = roomy, places
+                if pool_index:  # of plans that our own program runs
+                    counted, fit = roomy[batch.staged[roomy]], places[batch.staged[places]]
                 weighed = (seconds * batch.weight(settings))[counted]
                 if len(counted) and weighed.min() <= pool.limit:
                     pool.take(settings, chosen, counted, (weighed, seconds), hbm_bytes, self.job.sequence)
@@ -257,11 +257,12 @@ class Keeper:
 
     def leading(self) -> list[Candidate]:
         """The best plan of every shape that has one."""
-        leaders = [leader for leader in self.leaders if leader is not None]
-        return [
-            Candidate(dealt(settings, degrees, self.layers), step, hbm_bytes)
-            for settings, degrees, step, hbm_bytes in leaders
-        ]
+        candidates: list[Candidate] = []
+        for leader in self.leaders:
+            if leader is not None:
+                settings, degrees, step_s, hbm_bytes = leader
+                candidates.append(Candidate(dealt(settings, degrees, self.layers), step_s, hbm_bytes))
+        return candidates
 
     def _lead(self, settings: Plan, batch: SeenRows, seconds: Any, hbm_bytes: Any) -> None:
         """Remember the best plan of every shape."""
@@ -302,10 +303,13 @@ class Keeper:
 
 def dealt(settings: Plan, degrees: dict[str, int], layers: int) -> Plan:
     """A plan of the search, with the layout that its layers were dealt by and how many of them are recomputed."""
-    layout = layout_for(layers, degrees["pipe"], degrees["virtual"]) if settings.layout == "even" else settings.layout
-    plain = {name: value for name, value in degrees.items() if name != SOME_LAYERS}
-    remat = f"block:{degrees[SOME_LAYERS]}" if SOME_LAYERS in degrees else settings.remat
-    return replace(settings, **plain, layout=layout, remat=remat)
+    layout, remat = settings.layout, settings.remat
+    if layout == "even":
+        layout = layout_for(layers, degrees["pipe"], degrees["virtual"])
+    sizes = dict(degrees)
+    if SOME_LAYERS in sizes:
+        remat = f"block:{sizes.pop(SOME_LAYERS)}"
+    return replace(settings, **sizes, layout=layout, remat=remat)
 
 
 def layout_points(settings: Plan, degrees: dict[str, Any], layers: int) -> Any:
