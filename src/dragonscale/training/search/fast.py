@@ -246,7 +246,7 @@ def judge_rows(
         seconds = maximum(seconds, numpy.stack(least))
     hbm_bytes = []  # by policy
     for remat, saved in zip(remats, expected.saved, strict=True):
-        policy_setting = replace(setting, plan=replace(plan, remat=remat))
+        policy_setting = setting.with_remat(remat)
         sizes = _rank(policy_setting, chosen, expected.memory, saved)
         # Sizes are infinite where the host lacks memory, never unknown.
         check_terms({"memory": numpy.where(numpy.isnan(sizes), sizes, 0.0)}, chosen.wires.possible, f"remat={remat}")
@@ -295,7 +295,7 @@ def cost_rows(rows: PlanRows, plan: Plan, remats: tuple[str, ...], bound: bool =
     rounds = rows.degrees["pipe"], float(rows.job.batch) / (copies * rows.degrees["microbatch"])
     passes = []  # (forward, backward) by policy
     for remat in remats:
-        here = replace(setting, plan=replace(plan, remat=remat))
+        here = setting.with_remat(remat)
         if setting.stack.memory.kept_moves:  # moving what a policy keeps takes time
             for section in setting.sections:
                 memory[section.name] = replace(memory[section.name], activations=_kept(rows, here, section))
@@ -376,7 +376,7 @@ def _bytes(rows: PlanRows, setting: Setting, section: Section, names: tuple[str,
 
 def _saved(rows: PlanRows, setting: Setting, remat: str) -> dict[str, Any]:
     """What each section saves under a remat policy: bytes, or the parts that XLA's buffers are counted by."""
-    here, saved = replace(setting, plan=replace(setting.plan, remat=remat)), {}
+    here, saved = setting.with_remat(remat), {}
     for section in setting.sections:
         if setting.stack.memory.allocator == "xla":
             saved[section.name] = _xla_parts(rows, here, section)

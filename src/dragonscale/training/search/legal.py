@@ -56,7 +56,10 @@ def illegal_words(job: Job, plan: Plan) -> list[str]:
     if lacking := uncomputed(name, row, job.model):
         return [f"{lacking}; take --stack auto"]
     reasons = _formats(chip, name, row, plan.dtype) or _experts_in(name, row, job.model, plan.dtype)
-    reasons += [_no_axis(job, name, row, plan, axis) for axis in AXES if not _has_axis(row, plan, axis)]
+    for axis in AXES:
+        is_data = axis == "fsdp" and plan.zero == 0  # `fsdp` that shards nothing is `data`
+        if plan[axis] > 1 and axis not in row.axes and not is_data:
+            reasons.append(_no_axis(job, name, row, plan, axis))
     reasons += [refused(name, row, plan, word) for word in WORDS if not takes(row, plan, word, job.experts > 0)]
     return reasons
 
@@ -99,11 +102,6 @@ def _because(row: Legality, word: str) -> str:
     return f" ({row.because[word]})" if word in row.because else ""
 
 
-def _has_axis(row: Legality, plan: Plan, axis: str) -> bool:
-    # `fsdp` that shards nothing is `data`.
-    return plan[axis] == 1 or axis in row.axes or (axis == "fsdp" and plan.zero == 0)
-
-
 def _no_axis(job: Job, name: str, row: Legality, plan: Plan, axis: str) -> str:
     """A clause that a stack does not have a mesh axis, and which one could take its degree."""
     degree, instead = plan[axis], "fsdp" if "fsdp" in row.axes else "data"
@@ -144,7 +142,7 @@ def entry(word: str, value: Any) -> Any:
 def choices(row: Legality, plan: Plan, word: str) -> tuple[Any, ...]:
     """The values of a setting that a stack supports, given the other settings of a plan."""
     values = getattr(row, word)
-    if word == "zero" and _is_whole(row, plan):
+    if word == "zero" and plan.optimizer in row.whole_optimizers:  # which take whole weights and gradients
         return tuple(stage for stage in values if stage < 2)
     if word == "offload":
         excluded: set[str] = set()
@@ -154,11 +152,6 @@ def choices(row: Legality, plan: Plan, word: str) -> tuple[Any, ...]:
             excluded.add("parameters")
         return tuple(value for value in values if value not in excluded)
     return values
-
-
-def _is_whole(row: Legality, plan: Plan) -> bool:
-    """Whether the plan's optimizer takes whole weights and gradients."""
-    return plan.optimizer in row.whole_optimizers
 
 
 def takes(row: Legality, plan: Plan, word: str, experts: bool = True) -> bool:
@@ -186,7 +179,7 @@ def refused(name: str, row: Legality, plan: Plan, word: str) -> str:
     """A clause that a stack does not support a setting of a plan, and what it supports instead."""
     has, value, why = [_written(choice) for choice in choices(row, plan, word)], plan[word], word
     where = " with a pipeline" if plan.pipe > 1 and word in ("zero", "context_by") else ""
-    if word == "zero" and value in row.zero and _is_whole(row, plan):
+    if word == "zero" and value in row.zero and plan.optimizer in row.whole_optimizers:
         where, why = f" with optimizer={plan.optimizer}", "whole_optimizers"
     if word == "offload" and value in row.offload:
         where, why = f" with optimizer={plan.optimizer}", "hosted_optimizers"
