@@ -7,7 +7,7 @@ still says what to change.
 The plans that a search shows: the recommended one first, then others by time, no two of them the same to a reader.
 
 Twins, plans of one shape of mesh whose time and memory are the same to a thousandth, are shown once, as the simplest of
-them; and of a shape at most `OF_A_SHAPE` are shown while there are others.
+them; and of a shape at most `MAX_OF_A_SHAPE` are shown while there are others.
 """
 
 import math
@@ -62,33 +62,37 @@ from dragonscale.training.search.space import (
     select_rows,
 )
 
-BLOCK = 16384
-"""Rows worked on at once: small enough for a processor's cache, large enough that NumPy's overhead does not show."""
+# Rows judged at once: small enough for a processor's cache, large enough that NumPy's overhead does not show.
+BLOCK_ROWS = 16384
 
-SAMPLE = 8
-"""Plans of the front whose lower bounds are looked at."""
+# Plans of the front whose lower bounds are checked.
+FRONT_SAMPLE = 8
 
-TIGHT_SHOWN = 2
-"""Plans that leave no room in memory, at most, beside the recommended one and others that do."""
+# Plans listed that leave no headroom in memory, beside the recommended one and others that do.
+MAX_TIGHT = 2
 
-OFFLOADS_FROM = 200e9
-"""Bytes a second to the host from which a search sends activations there: NVLink-C2C of Grace, where NVIDIA's recipes
-do (Megatron-Bridge: Llama 3 70B on GB200, fsdp=64 with 20 layers); over PCIe no run is published."""
-FINALISTS, OFFLOAD_GAIN = 5, 0.03
-"""Plans of which that is tried, and what it must gain to be recommended: it needs pinned host memory and is rare."""
+# Bytes a second to the host from which a search offloads activations: NVLink-C2C of Grace, where NVIDIA's recipes do
+# (Megatron-Bridge: Llama 3 70B on GB200, fsdp=64 with 20 layers); over PCIe no run is published.
+MIN_OFFLOAD_BANDWIDTH = 200e9
+# The best plans, which are tried with offloading too.
+FINALISTS = 5
+# The speedup from which offloading is recommended: it needs pinned host memory and is rare.
+MIN_OFFLOAD_GAIN = 0.03
+
 NOT_OFFERED = "not supported by the stack"
 """Plans that the stack cannot run, or that a search tries only when asked."""
 Progress = Callable[[int, int], None]
+"""Called with the plans judged so far, and how many there are."""
 
-
-PARTS = 1000
+# Steps of a progress bar for each of several searches.
+TICKS = 1000
 
 
 def shared(progress: Progress | None, done: int, parts: int) -> Progress | None:
     """One bar over several searches: this is the search after `done` of `parts`."""
     if progress is None:
         return None
-    return lambda finished, total: progress(int((done + finished / max(total, 1)) * PARTS), parts * PARTS)
+    return lambda finished, total: progress(int((done + finished / max(total, 1)) * TICKS), parts * TICKS)
 
 
 @dataclass
@@ -133,28 +137,29 @@ def search(
     if refusals(job, requested):
         return Found([], [], 0, 0, {}, None, time.perf_counter() - start)
     dtype, free = space.words.dtype, SOME_LAYERS in space.remat and "offload" not in requested.named
-    sends = free and space.words.offload == "none" and job.slice.chip.host_link >= OFFLOADS_FROM
-    pool_size = max(count, FINALISTS) if sends else count  # so that what is taken does not hang on how many are shown
+    offloads = free and space.words.offload == "none" and job.slice.chip.host_link >= MIN_OFFLOAD_BANDWIDTH
+    # The recommendation does not depend on how many plans are shown.
+    pool_size = max(count, FINALISTS) if offloads else count
     # First without lower bounds, which hardly ever decide.
     keeper = Keeper(job, pool_size, slack, dtype)
     _run(keeper, space, progress, bounded=False)
     if not keeper.pools[0].size and (last_resort := fallback(job, requested, space)) is not None:
         _run(keeper, last_resort, progress, bounded=False)
         space = replace(space, remat=(*space.remat, *last_resort.remat))
-    result = _found(keeper)
+    result = _result_of(keeper)
     shown = [*result.best, result.fastest]
     if count > 1:  # of a search for one plan nothing else is shown
-        shown += [*result.front[:: -(-len(result.front) // SAMPLE) or 1], result.runs]
+        shown += [*result.front[:: -(-len(result.front) // FRONT_SAMPLE) or 1], result.runs]
     if bounded and _flattered(job, [candidate for candidate in shown if candidate is not None]):
         keeper = Keeper(job, pool_size, slack, dtype)
         _run(keeper, space, progress, bounded=True)
-        result = _found(keeper)
+        result = _result_of(keeper)
     # Plans that the stack cannot run are counted, not costed.
     left_out = max(whole_size(job, requested) - result.searched, 0)
     misses = {NOT_OFFERED: left_out} | result.misses
     searched = result.searched + left_out
     best = [_alone(job, candidate, SOME_LAYERS in space.remat) for candidate in result.best]
-    if sends and best:
+    if offloads and best:
         best = _with_offload(job, best[:FINALISTS], slack) + best[FINALISTS:]
     fastest = result.fastest and _alone(job, result.fastest, False)
     # With fewer layers recomputed the recommended plan may be the fastest.
@@ -164,9 +169,10 @@ def search(
     return replace(result, fastest=fastest, best=best[:count], searched=searched, misses=misses, seconds=elapsed)
 
 
-def _found(keeper: Keeper) -> Found:
+def _result_of(keeper: Keeper) -> Found:
+    """The result of a search as far as its plans were judged together."""
     ranked, runs = keeper.ranked(0), keeper.ranked(1)
-    others = [*keeper.leading(), *keeper.tight()[:TIGHT_SHOWN]]
+    others = [*keeper.leading(), *keeper.tight()[:MAX_TIGHT]]
     best = listed(ranked, others, keeper.count, keeper.job.sequence)
     fastest = next(iter(keeper.front.labels), None)
     runnable = next((candidate for candidate in runs if not unrunnable(candidate.plan, keeper.job.model)), None)
@@ -197,7 +203,7 @@ def _with_offload(job: Job, best: list[Candidate], slack: float) -> list[Candida
         gains = needed_gains(job, vars(candidate.plan), candidate.plan.zero, job_error(job), candidate.plan.dtype)
         return candidate.seconds * float(handicap(gains, slack))
 
-    enough = weighed(best[0]) / (1 + OFFLOAD_GAIN)  # it must gain that much over the recommended plan
+    enough = weighed(best[0]) / (1 + MIN_OFFLOAD_GAIN)  # it must gain that much over the recommended plan
     sent = [candidate for candidate in tried if layers_of(candidate.plan.offload) and weighed(candidate) < enough]
     recommended = min(sent, key=weighed, default=best[0])
     return [recommended, *(candidate for candidate in tried if candidate.plan not in (recommended.plan, best[0].plan))]
@@ -240,6 +246,7 @@ def _flattered(job: Job, candidates: list[Candidate]) -> bool:
 
 
 def _run(keeper: Keeper, space: Space, progress: Progress | None, bounded: bool) -> None:
+    """Judge every plan of a space, block by block; the keeper remembers the best. `bounded`: with lower bounds."""
     job, before = keeper.job, keeper.searched
     table = list(blocks(job, rows_of(job, space), space.words.etp))
     total = before + sum(block_size(job, space, kind, block) for kind, _, block in table)
@@ -317,15 +324,15 @@ def blocks(job: Job, table: dict[str, Any], etp: bool = False) -> Iterator[tuple
         for number, structure in enumerate(distinct):
             mine = rows if len(distinct) == 1 else select_rows(rows, which == number)
             for part in offered_alike(job, mine):
-                for begin in range(0, len(part["pipe"]), BLOCK):
-                    yield kind_of(kind), structure, select_rows(part, slice(begin, begin + BLOCK))
+                for begin in range(0, len(part["pipe"]), BLOCK_ROWS):
+                    yield kind_of(kind), structure, select_rows(part, slice(begin, begin + BLOCK_ROWS))
 
 
-Picked = tuple[Any, Any]
+PickedRows = tuple[Any, Any]
 """Places of rows, and the chunks per rank of each."""
 
 
-def batches_of(job: Job, space: Space, block: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], Picked]]:
+def batches_of(job: Job, space: Space, block: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], PickedRows]]:
     """Schedules with the rows that they can run. Without a pipeline every schedule is the same, and only one is tried;
     interleaving takes every row as often as there are ways to deal its layers evenly."""
     pipe = block["pipe"]
@@ -355,7 +362,7 @@ def _alike(row: Legality, schedules: tuple[str, ...]) -> list[tuple[str, ...]]:
     for name in schedules:
         if name == "interleaved":
             continue
-        if name in LIMITED or name in row.rounds:
+        if name in LIMITED_SCHEDULES or name in row.rounds:
             limited.append((name,))
         else:
             free.append(name)
@@ -364,7 +371,7 @@ def _alike(row: Legality, schedules: tuple[str, ...]) -> list[tuple[str, ...]]:
     return limited
 
 
-def _dealt(job: Job, space: Space, row: Legality, pipe: Any, rounds: Any) -> Iterator[Picked]:
+def _dealt(job: Job, space: Space, row: Legality, pipe: Any, rounds: Any) -> Iterator[PickedRows]:
     """Rows with each number of chunks that deals their layers evenly, about a block at a time."""
     pinned, layers = space.fixed.get("virtual"), job.model.n_layers
     places: list[Any] = []
@@ -378,7 +385,7 @@ def _dealt(job: Job, space: Space, row: Legality, pipe: Any, rounds: Any) -> Ite
             if pinned in (None, chunks) and (space.force or deals(row, job.model.program().order, stages, chunks)):
                 places.append(mine)
                 virtual.append(numpy.full(len(mine), chunks))
-            if sum(map(len, virtual)) >= BLOCK:
+            if sum(map(len, virtual)) >= BLOCK_ROWS:
                 yield numpy.concatenate(places), numpy.concatenate(virtual)
                 places, virtual = [], []
     if places:
@@ -398,6 +405,7 @@ def space_size(job: Job, space: Space | None = None) -> int:
 
 
 def _size(job: Job, space: Space) -> int:
+    """The number of plans of a space."""
     table = blocks(job, rows_of(job, space), space.words.etp)
     return sum(block_size(job, space, kind, block) for kind, _, block in table)
 
@@ -407,7 +415,8 @@ def whole_size(job: Job, requested: Space) -> int:
     return _size(job, replace(requested, force=True))
 
 
-LIMITED = ("dualpipe",)
+# Schedules that not every pipeline can run, whatever the stack.
+LIMITED_SCHEDULES = ("dualpipe",)
 
 
 def allowed(schedule: str, row: Legality, pipe: Any, rounds: Any) -> Any:
@@ -420,7 +429,8 @@ def allowed(schedule: str, row: Legality, pipe: Any, rounds: Any) -> Any:
     return numpy.ones(len(pipe), bool)
 
 
-OF_A_SHAPE = 2
+# Plans listed of one shape of mesh, while there are others.
+MAX_OF_A_SHAPE = 2
 
 
 def shape_of(plan: Plan) -> tuple[int, ...]:
@@ -454,7 +464,7 @@ def listed(ranked: list[Candidate], leaders: list[Candidate], count: int, sequen
         if any(twins(candidate, other) for other in (*shown, *spare)):
             continue
         shape = shape_of(candidate.plan)
-        if shown_of_shape[shape] < OF_A_SHAPE:
+        if shown_of_shape[shape] < MAX_OF_A_SHAPE:
             shown_of_shape[shape] += 1
             shown.append(candidate)
         elif len(spare) < count:
