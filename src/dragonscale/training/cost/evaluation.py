@@ -32,7 +32,7 @@ from dragonscale.training.cost.step_time import step_time
 from dragonscale.training.memory.peak_memory import fullest_rank_lines, host_memory_lines, outer_ranks
 from dragonscale.training.memory.xla_memory import xla_memory_lines, xla_section
 from dragonscale.training.plan.auto import AUTO, auto_choice, judged_as
-from dragonscale.training.plan.plan import AXES, Plan
+from dragonscale.training.plan.plan import AXES, Plan, layers_of
 from dragonscale.training.plan.setting import Setting
 from dragonscale.training.plan.stack import Stack, change, in_numerics, load_stack, on_chip, with_adapters_on
 from dragonscale.training.plan.stages import StageLayers, layout_problem, stage_layers
@@ -310,8 +310,9 @@ def judge_setting(
     parts, time = replace(bound_parts, forward={}, backward={}), None
     if setting.timer is not None:
         sums = sums_by_section(setting, costs.lines, "expected_s")
-        for section in setting.sections:
-            sums[section.name].offload = offload_seconds(setting, section, degrees["microbatch"], mesh)
+        if setting.plan.remat == "offload" or layers_of(setting.plan.offload):  # activations in the host's memory
+            for section in setting.sections:
+                sums[section.name].offload = offload_seconds(setting, section, degrees["microbatch"], mesh)
         passes = mixed_passes(
             setting,
             layers,

@@ -101,8 +101,9 @@ def layer_passes(
         backward_uses = 2.0 if remat in ("block", "offload") else 1.0
         # Forward passes of a reference or a teacher save nothing; the trained model's one pass does.
         forward_passes = 1 + setting.tuning.passes
-        one_forward = forward_pass(run, copies + saved_copies / forward_passes + dequantized)
-        forward[name] = one_forward.repeated(forward_passes)
+        forward[name] = forward_pass(run, copies + saved_copies / forward_passes + dequantized)
+        if forward_passes > 1:
+            forward[name] = forward[name].repeated(forward_passes)
         backward_copies = copies + saved_copies + accumulation + backward_uses * dequantized
         backward[name] = backward_pass(run, reduced_each_microbatch(plan), backward_copies)
     return forward, backward

@@ -209,7 +209,10 @@ def _rank_memory(
         state["optimizer", name] = count * sections[name].optimizer
     if stack_memory.placeholders:
         state["placeholders", ""] = largest("placeholders")
-    loaded = sum(count * _whole_weights(sections[name]) for name, count in counts.items())
+    loaded: Number = 0  # bytes where each chip loads the whole model before it shards it
+    for name, count in counts.items():
+        weights = sections[name].used + sections[name].frozen
+        loaded = loaded + count * (sections[name].sharded * WEIGHT_BYTES * weights)
     # The layer with the largest workspace sets the peak; what it saved is counted with the activations already.
     workspace = maximum(*[sections[kind].workspace - sections[kind].activations for kind in layer_counts], 0.0)
     transient = {
@@ -228,11 +231,6 @@ def _rank_memory(
 def _total(sections: dict[str, SectionMemory], counts: dict[str, Any], part: str) -> Number:
     """A part summed over sections, each of which is there so many times."""
     return sum(count * getattr(sections[name], part) for name, count in counts.items())
-
-
-def _whole_weights(section: SectionMemory) -> Number:
-    """Bytes of a section's weights where each chip loads the whole model before it shards it."""
-    return section.sharded * WEIGHT_BYTES * (section.used + section.frozen)
 
 
 def _unfreed_input_gradients(

@@ -150,10 +150,6 @@ class Timer:
             shape.batch, shape.queries, shape.keys, *heads, self.profile, moved, self.stack.host.layer_s, backward
         )
 
-    @property
-    def _rate(self) -> float:
-        return self.profile.bandwidth * self.profile.stream.bandwidth
-
     def memory(self, moved: Number) -> Number:
         """Seconds of an elementwise kernel that moves so many bytes."""
         return memory_seconds(moved * self.stack.kernels.elementwise_passes, self.profile)
@@ -179,7 +175,7 @@ class Timer:
 
     def copy(self, moved: Number) -> Number:
         """Seconds to move bytes at the bandwidth of large copies, without a launch of their own."""
-        return moved / self._rate
+        return moved / (self.profile.bandwidth * self.profile.stream.bandwidth)
 
 
 def expected_timer(chip: Chip, dtype: str, stack: Stack) -> Timer:
