@@ -27,7 +27,7 @@ def ask(question: ShardQuestion, listener: Listener) -> ShardReport:
         axes = ""
     else:
         # two chips along each axis show which moves are needed
-        axes = ",".join(f"{axis}=2" for axis in prepare(question.expression, {})[0].axes)
+        axes = ",".join(f"{axis}=2" for axis in prepare(question.expression, {}).line.axes)
     if axes:
         listener.note(f"No mesh given: two chips along each axis (--mesh {axes}); other sizes need the same moves.")
     mesh = mesh_of(question.mesh or axes, chip, slice_)
@@ -38,7 +38,8 @@ def ask(question: ShardQuestion, listener: Listener) -> ShardReport:
     return report.came_from(mesh, listener.notes)
 
 
-MOST_CHIPS = 16
+# Chips whose blocks are listed.
+MAX_CHIPS = 16
 
 
 def shard_blocks(report: ShardReport, _detail: bool) -> Sheet:
@@ -66,7 +67,7 @@ def shard_blocks(report: ShardReport, _detail: bool) -> Sheet:
 
 def _blocks(report: ShardReport) -> Grid:
     """What each chip holds, the first of them where there are many."""
-    rows = [[row.chip, *row.at.values(), *row.holds] for row in report.blocks[:MOST_CHIPS]]
+    rows = [[row.chip, *row.at.values(), *row.holds] for row in report.blocks[:MAX_CHIPS]]
     chips = math.prod(report.mesh.values())
     foot = ""
     if chips > len(rows):
