@@ -83,7 +83,7 @@ def _resolve(name: str) -> str:
 
 def _guess(spelling: str) -> str:
     """The chip that a mistyped name most likely means, by its name before its aliases; empty where none is near."""
-    candidates = [known for known in _names() if _same_digits(spelling, known)]
+    candidates = [name for name in _names() if _same_digits(spelling, name)]
     guess = nearest(spelling, [name for name in chip_names() if name in candidates])
     return guess or _names().get(nearest(spelling, candidates), "")
 
@@ -104,7 +104,7 @@ def _no_chip(name: str, guess: str) -> InputError:
     message = f"There is no chip {shorten(name)}."
     if guess:
         message = f"There is no chip {shorten(name)}; did you mean {guess!r}?"
-    similar = [known for known in chip_names() if resembles(name, known) and known != guess]
+    similar = [chip_name for chip_name in chip_names() if resembles(name, chip_name) and chip_name != guess]
     if similar:
         message += f" Similar: {', '.join(similar)}."
     count = len(chip_names())

@@ -204,8 +204,8 @@ def completed(table: dict[str, Any], origin: str) -> tuple[dict[str, Any], str]:
             filled[name] = ASSUMED[name]["value"]
     if not omitted:
         return filled | table, ""
-    taken = ", ".join(ASSUMED[name]["words"] for name in omitted)
-    return filled | table, f"{shorten(origin)} leaves out {', '.join(omitted)}; taken: {taken}."
+    assumptions = ", ".join(ASSUMED[name]["words"] for name in omitted)
+    return filled | table, f"{shorten(origin)} leaves out {', '.join(omitted)}; taken: {assumptions}."
 
 
 def _subtable(table: dict[str, Any], name: str) -> dict[str, Any]:

@@ -139,7 +139,7 @@ def _on_demand_price(chip: Chip, book: list[Offer], chips: int) -> Quantity | No
     machines = sorted((offer for offer in book if offer.machine), key=lambda offer: offer.machine)
     if chips == 1 or not machines:
         return chip.facts.get("price")
-    needed = min(chips, machines[-1].machine)
+    needed = min(chips, machines[-1].machine)  # more chips are several of the largest machine
     large_enough = [offer for offer in machines if offer.machine >= needed]
     date = max(offer.date for offer in large_enough)
     return Quantity(large_enough[0].usd_per_h, "USD/h", "list", note=date)

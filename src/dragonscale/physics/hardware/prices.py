@@ -92,6 +92,7 @@ def priced_targets(
         if slice_ is None:
             priced.append((tariff.paid(chip), None))
         else:
+            # the price of a chip may depend on how many are rented together
             priced.append((tariff.paid(chip, slice_.chips), slice_at_price(slice_, tariff)))
     return tuple(priced), notes
 

@@ -139,7 +139,7 @@ class Operation:
             pairs = rows * (keys - rows) + rows * (rows + 1) / 2
         flops = 2 * heads * pairs * (sizes[queries.names[-1]] + sizes[values.names[-1]])
         if isinstance(flops, float) and flops < 2**53:
-            return int(flops)  # exact below 2^53
+            return int(flops)  # exact below 2^53; the halves of a causal mask add up to whole pairs
         return flops
 
 
@@ -177,6 +177,7 @@ def _elementwise(name: str, operands: list[Array], output: str, text: str) -> Op
         for index, dim_name in enumerate(reversed(array.names)):
             if dim_name:
                 name_of.setdefault(index, dim_name)
+    # a dim that no array names gets an unused letter, the same one in every array
     named: list[Array] = []
     for array in arrays:
         dims = list(array.dims)

@@ -103,8 +103,8 @@ def lay_wires(axes: dict[str, Number], slice_: Slice, order: tuple[str, ...]) ->
     pods: dict[str, Any] = {}
     for name in order:
         # (plans, rings, numbers of a ring) to (rings, numbers, plans)
-        numbers = np.array([_ring_numbers(mesh, name) for mesh in meshes])[inverse]
-        by_ring = np.ascontiguousarray(numbers.transpose(1, 2, 0))
+        by_plan = np.array([_ring_numbers(mesh, name) for mesh in meshes])[inverse]
+        by_ring = np.ascontiguousarray(by_plan.transpose(1, 2, 0))
         used = [Ring(*ring) for ring in by_ring if np.any(ring[0] > 1)]
         rings[name] = tuple(used) or (Ring(1),)
         pods[name] = np.array([1 if mesh is None else mesh.pods.get(name, 1) for mesh in meshes])[inverse]
@@ -123,8 +123,8 @@ def _lay_mesh(sizes: NDArray[np.int_], slice_: Slice, order: tuple[str, ...]) ->
 def _ring_numbers(mesh: Mesh | None, name: str) -> NDArray[np.float64]:
     """Size, closed, share and axis of each ring that a mesh axis runs over, of shape (MAX_RINGS, 4); missing rings have
     one chip."""
-    numbers = np.tile((1.0, 0.0, 1.0, -1.0), (MAX_RINGS, 1))
+    table = np.tile((1.0, 0.0, 1.0, -1.0), (MAX_RINGS, 1))
     if mesh is not None:
         for index, ring in enumerate(mesh.rings[name]):
-            numbers[index] = ring.size, ring.closed, ring.share, ring.axis
-    return numbers
+            table[index] = ring.size, ring.closed, ring.share, ring.axis
+    return table
