@@ -188,7 +188,7 @@ def _value(header: Gguf, key: str) -> Any:
     value = header.keys.get(key)
     if not isinstance(value, list):
         return value
-    if not value or any(entry != value[0] for entry in value):
+    if not value or value.count(value[0]) != len(value):
         raise InputError(f"The GGUF file has a {key} that differs from layer to layer, which is not understood.")
     return value[0]
 

@@ -54,7 +54,7 @@ def load_folder(folder: Path, assume: Assumed | None = None, family: str = "", n
 
 def _with_files(folder: Path, files: list[Path], assume: Assumed | None, family: str, name: str) -> Transformer:
     model = load_config(folder, name, assume, family)
-    files = [file for file in files if file.exists()][:MOST_FILES]  # links of a cache may lead nowhere
+    files = list(filter(Path.exists, files))[:MOST_FILES]  # links of a cache may lead nowhere
     if not files:
         return model
     tensors: list[StoredTensor] = []
@@ -95,7 +95,7 @@ def gguf_fields(path: Path, family: str = "") -> dict[str, Any]:
 
 def _whole(files: list[Path]) -> gguf.Gguf:
     """The headers of all shards as one."""
-    headers = [gguf.read_gguf(file) for file in files]
+    headers = list(map(gguf.read_gguf, files))
     tensors: list[StoredTensor] = []
     shapes: dict[str, tuple[int, ...]] = {}
     for header in headers:

@@ -25,11 +25,8 @@ def glm_dsa(f: ModelConfig) -> Transformer:
 
 def _indexer(f: ModelConfig) -> dict[str, int]:
     """The options of an attention with DeepSeek's lightning indexer."""
-    return {
-        "index_heads": f.count("index_n_heads"),
-        "index_dim": f.count("index_head_dim"),
-        "index_top": f.count("index_topk"),
-    }
+    heads, dim, top = f.counts("index_n_heads", "index_head_dim", "index_topk")
+    return {"index_heads": heads, "index_dim": dim, "index_top": top}
 
 
 def _has_indexer(f: ModelConfig) -> list[bool]:
@@ -87,9 +84,9 @@ def _ratios(f: ModelConfig, n_layers: int) -> list[int]:
     # a config has either layer_types with a rate for each kind, or one ratio for each layer
     rates = {"compressed_sparse_attention": 4, "heavily_compressed_attention": 128}
     inner = f.inner("compress_rates")
-    if inner is not None:
+    if inner.given:
         rates = {kind: inner.count(kind) for kind in rates}
-        inner.settle()
+    inner.settle()
     listed = f.numbers("compress_ratios")
     if listed is not None:
         return (listed + [0] * n_layers)[:n_layers]
@@ -99,12 +96,11 @@ def _ratios(f: ModelConfig, n_layers: int) -> list[int]:
         return _RATIO_KINDS[128 if number < 2 or number % 2 == 0 else 4]
 
     kinds = f.kinds("layer_types", n_layers, tuple(_RATIO_KINDS.values()), default_kind)
-    return [rates.get(kind, 0) for kind in kinds]
+    return [rates.get(kind, 0) for kind in kinds]  # 0 for a window alone
 
 
 def _compressed(f: ModelConfig, ratio: int) -> CompressedAttention:
-    names = ("num_attention_heads", "head_dim", "q_lora_rank", "o_lora_rank", "o_groups", "sliding_window")
-    sizes = [f.count(name) for name in names]
+    sizes = f.counts("num_attention_heads", "head_dim", "q_lora_rank", "o_lora_rank", "o_groups", "sliding_window")
     indexer = _indexer(f)
     if ratio != 4:  # at the large ratio there are few keys, and every one is read
         indexer = {}

@@ -57,6 +57,7 @@ def qwen(f: ModelConfig) -> Transformer:
     """The first Qwen: biases on queries, keys and values; its `intermediate_size` counts gate and value together."""
     n_heads = f.count("num_attention_heads")
     mixer = Attention(n_heads, n_heads, f.count("kv_channels"), qkv_bias=True)
+    # w1 and w2 are half as wide as the field says
     return f.decoder([Layer(mixer, Mlp(f.count("intermediate_size") // 2))] * f.n_layers())
 
 
@@ -98,14 +99,14 @@ def _unrolled(types: object, n_layers: int) -> list[str]:
         names = [str(name) for kinds, times in types for _ in range(min(times, n_layers)) for name in kinds]
         if len(names) == n_layers:
             return names
-    return by_layer((number % 2 for number in range(n_layers)), "local", "global")
+    return (["global", "local"] * n_layers)[:n_layers]
 
 
 def opt(f: ModelConfig) -> Transformer:
     """OPT: learnt positions (two of them spare), a narrow embedding and norms after in the 350M one."""
     d, n_layers = f.d_model(), f.n_layers()
     bias, affine = f.flag("enable_bias"), f.flag("layer_norm_elementwise_affine")
-    before = f.flag("do_layer_norm_before")
+    before = f.flag("do_layer_norm_before")  # all but the 350M model
     d_embed = f.optional("word_embed_proj_dim")
     if d_embed == d:  # only the 350M model projects its embedding
         d_embed = None
@@ -116,6 +117,7 @@ def opt(f: ModelConfig) -> Transformer:
         norm_bias=True,
         norm_weight=affine,
     )
+    # norms after each half leave nothing for a last one to do
     final = before and not f.flag("_remove_final_layer_norm")
     return f.decoder(
         [layer] * n_layers,
@@ -153,11 +155,10 @@ def falcon(f: ModelConfig) -> Transformer:
 def mpt(f: ModelConfig) -> Transformer:
     """MPT: no biases anywhere, layer norms without them either."""
     inner = f.inner("attn_config")
-    if inner is not None:
-        inner.must_be("attn_type", "multihead_attention")
-        inner.must_be("alibi", True)
-        inner.skip("attn_impl", "softmax_scale", "prefix_lm", "attn_uses_sequence_id")
-        inner.settle()
+    inner.must_be("attn_type", "multihead_attention")
+    inner.must_be("alibi", True)  # without it there would be a table of learnt positions
+    inner.skip("attn_impl", "softmax_scale", "prefix_lm", "attn_uses_sequence_id")
+    inner.settle()
     layer = Layer(f.full_heads(), Mlp((f.natural("expansion_ratio") or 4) * f.d_model(), gated=False))
     return f.decoder([layer] * f.n_layers("n_layers"))
 
@@ -183,7 +184,7 @@ def gemma3n(f: ModelConfig) -> Transformer:
     """Gemma 3n: alternating updates, keys and values of earlier layers in the last ones, an input for each layer.
     Activations that are mostly zero are counted as if they were not."""
     n_layers, borrowed = f.n_layers(), f.natural("num_kv_shared_layers")
-    width, streams = f.count("hidden_size_per_layer_input"), f.count("altup_num_inputs")
+    width, streams = f.counts("hidden_size_per_layer_input", "altup_num_inputs")
     extra = AltUp(streams, f.count("laurel_rank"), width)
     layers: list[Layer] = []
     for number, (span, d_ff) in enumerate(zip(f.windows(n_layers, all_but_every(5)), _widths(f), strict=True)):

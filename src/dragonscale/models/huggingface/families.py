@@ -116,8 +116,9 @@ def _read(row: Row, form: Reader, f: ModelConfig) -> Transformer:
 
 def _families() -> dict[str, Reader]:
     rows = {name: _ROWS.get(row.get("like", ""), {}) | row for name, row in _ROWS.items()}
-    custom = {name: form for kind in (dense, moe, deepseek, hybrid, statespace) for name, form in kind.FAMILIES.items()}
-    forms = {name: partial(_read_row, row) for name, row in rows.items()} | custom
+    forms: dict[str, Reader] = {name: partial(_read_row, row) for name, row in rows.items()}
+    for module in (dense, moe, deepseek, hybrid, statespace):
+        forms |= module.FAMILIES  # a row of these only says what fields must be
     return {name: partial(_read, rows.get(name, {}), form) for name, form in forms.items()}
 
 

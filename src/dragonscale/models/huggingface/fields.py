@@ -139,6 +139,10 @@ class Fields:
             raise InputError(f"{self.what} lacks {names[0]}, which is needed to count the model.")
         return self._whole(names[0], value, 1, at_most)
 
+    def counts(self, *names: str) -> list[int]:
+        """Several fields, each a whole number of at least one, which must be known."""
+        return [self.count(name) for name in names]
+
     def optional(self, *names: str) -> int | None:
         """A whole number of at least one, or None if null, absent or 0."""
         return self.natural(*names) or None
@@ -197,14 +201,14 @@ class Fields:
         listed = self.kinds(name, n_layers, kinds, lambda number: kinds[bool(otherwise(number))])
         return [kind == kinds[1] for kind in listed]
 
-    def inner(self, name: str, defaults: Mapping[str, Any] | None = None) -> "Fields | None":
-        """The object inside a field, or None if it is null or absent."""
+    def inner(self, name: str) -> "Fields":
+        """The object inside a field, without any fields if it is null or absent."""
         value = self.value(name)
         if value is None:
-            return None
+            value = {}
         if not isinstance(value, dict):
             raise self._wrong(name, value, "an object")
-        return Fields(value, defaults or {}, f"{name} of {self.what}", self.findings)
+        return Fields(value, {}, f"{name} of {self.what}", self.findings)
 
     def skip(self, *names: str) -> None:
         """Fields that this family carries but does not use."""
@@ -308,7 +312,7 @@ def is_off(value: Any) -> bool:
     (True, False)
     """
     if isinstance(value, dict):
-        return all(is_off(inner) for inner in value.values())
+        return all(map(is_off, value.values()))
     if isinstance(value, list):
-        return all(is_off(inner) for inner in value)
+        return all(map(is_off, value))
     return not value

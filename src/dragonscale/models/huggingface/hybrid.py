@@ -1,7 +1,6 @@
 """Readers of hybrids of softmax attention with linear attention or short convolutions."""
 
 from dragonscale.models.ffn import Mlp
-from dragonscale.models.huggingface.fields import Fields
 from dragonscale.models.huggingface.parts import LINEAR, ModelConfig, Reader, by_layer, paired
 from dragonscale.models.layer import Layer
 from dragonscale.models.mamba import DeltaAttention, LightningAttention, ShortConv
@@ -14,9 +13,15 @@ def _qwen_hybrid(f: ModelConfig, sparse: bool) -> Transformer:
     """Gated delta net in most layers and gated softmax attention in the rest."""
     step, n_layers = f.natural("full_attention_interval") or 4, f.n_layers()
     softmax = f.either("layer_types", n_layers, LINEAR, lambda i: (i + 1) % step == 0)
-    sizes = ("num_value_heads", "num_key_heads", "key_head_dim", "value_head_dim", "conv_kernel_dim")
+    sizes = f.counts(
+        "linear_num_value_heads",
+        "linear_num_key_heads",
+        "linear_key_head_dim",
+        "linear_value_head_dim",
+        "linear_conv_kernel_dim",
+    )
     full = f.biased_attention(qk_norm="head", gate="full")
-    delta = DeltaAttention(*[f.count(f"linear_{name}") for name in sizes])  # pyright: ignore[reportArgumentType]
+    delta = DeltaAttention(*sizes)  # pyright: ignore[reportArgumentType]
     has_experts = [sparse] * n_layers
     if sparse:
         # one shared expert beside the routed ones, its output scaled by a sigmoid of the token
@@ -34,7 +39,7 @@ def _qwen_hybrid(f: ModelConfig, sparse: bool) -> Transformer:
 def kimi_linear(f: ModelConfig) -> Transformer:
     """Kimi Linear: delta attention with a decay per channel, latent attention in one layer of four."""
     n_layers, full = f.n_layers(), f.latent_attention()
-    inner = f.inner("linear_attn_config") or Fields({}, {}, f.what, f.findings)
+    inner = f.inner("linear_attn_config")
     listed = inner.numbers("full_attn_layers")
     # the sizes stand in linear_attn_config or in fields of the config itself
     size = inner.optional("head_dim") or f.count("linear_head_dim")
@@ -59,8 +64,7 @@ def minimax(f: ModelConfig) -> Transformer:
     """MiniMax-Text-01 and M1: lightning attention with softmax attention in one layer of eight."""
     n_layers = f.n_layers()
     listed = f.numbers("attn_type_list") or []  # per layer: 0 lightning, 1 softmax
-    alternating = [(i + 1) % 2 for i in range(n_layers)]  # for layers beyond the list
-    attends = listed + alternating[len(listed) :]
+    attends = listed + ([1, 0] * n_layers)[len(listed) :]  # layers beyond the list alternate
     softmax = f.either("layer_types", n_layers, LINEAR, lambda i: attends[i])
     full = f.attention(window=f.optional("sliding_window"))
     linear = LightningAttention(full.n_heads, full.head_dim)

@@ -13,8 +13,7 @@ from dragonscale.models.transformer import Transformer
 
 def dbrx(f: ModelConfig) -> Transformer:
     """DBRX: its attention and experts are described in objects of their own; layer norms without biases."""
-    attn = f.inner("attn_config") or Fields({}, {}, f"attn_config of {f.what}", f.findings)
-    ffn = f.inner("ffn_config") or Fields({}, {}, f"ffn_config of {f.what}", f.findings)
+    attn, ffn = f.inner("attn_config"), f.inner("ffn_config")
     attn.skip("attn_pdrop", "clip_qkv", "rope_theta", "kv_n_heads")
     ffn.skip("ffn_act_fn", "moe_jitter_eps", "moe_loss_weight", "moe_normalize_expert_weights")
     ffn.skip("uniform_expert_assignment")
@@ -115,8 +114,8 @@ def laguna(f: ModelConfig) -> Transformer:
 
 def jetmoe(f: ModelConfig) -> Transformer:
     """JetMoE: experts for the heads of the attention as well as for the MLP, the same number of each."""
-    experts, chosen = f.count("num_local_experts"), f.count("num_experts_per_tok")
-    heads, size = f.count("num_key_value_heads"), f.count("kv_channels")
+    experts, chosen = f.counts("num_local_experts", "num_experts_per_tok")
+    heads, size = f.counts("num_key_value_heads", "kv_channels")
     f.must_be("num_attention_heads", chosen * heads)  # the heads that a token uses
     mixer = ExpertAttention(experts, chosen, heads, size)
     moe = Moe(experts, chosen, f.count("intermediate_size", "ffn_hidden_size"), out_bias=True)
@@ -136,15 +135,10 @@ def minimax_m3(f: ModelConfig) -> Transformer:
     """MiniMax M3: full attention in a few layers, blocks of keys chosen by an indexer in the rest."""
     n_layers = f.n_layers()
     inner = f.inner("sparse_attention_config")
-    freq = None  # per layer: 1 where an indexer chooses the keys
-    if inner is not None:
-        freq = inner.numbers("sparse_attention_freq")
-        inner.skip(*INDEX, "sparse_local_block", "sparse_init_block", "sparse_score_type", "use_sparse_attention")
-        inner.settle(text_only=True)
-    sizes: dict[str, int] = {}
-    for old, flat in INDEX.items():
-        nested = inner.optional(old) if inner is not None else None
-        sizes[flat] = nested or f.count(flat)
+    freq = inner.numbers("sparse_attention_freq")  # per layer: 1 where an indexer chooses the keys
+    inner.skip("sparse_local_block", "sparse_init_block", "sparse_score_type", "use_sparse_attention")
+    sizes = {flat: inner.optional(nested) or f.count(flat) for nested, flat in INDEX.items()}
+    inner.settle(text_only=True)
     # the indexer chooses whole blocks of keys
     top = sizes["index_block_size"] * sizes["index_topk_blocks"]
     full = f.attention(qk_norm="head")
@@ -199,10 +193,10 @@ def step35(f: ModelConfig) -> Transformer:
         f.given = {**f.given, "layer_types": kinds[:n_layers]}
     other = f.inner("attention_other_setting")
     heads = f.optional("num_sliding_attention_heads")
-    if other is not None:
-        heads = heads or other.optional("num_attention_heads")
-        other.skip("attention_type", "num_attention_groups", "head_dim", "true_head_dim", "num_key_value_heads")
-        other.settle()
+    heads = heads or other.optional("num_attention_heads")
+    # of these fields the windowed layers have the same as the full ones
+    other.skip("attention_type", "num_attention_groups", "head_dim", "true_head_dim", "num_key_value_heads")
+    other.settle()
     window = f.optional("sliding_window")
     is_local = f.either("layer_types", n_layers, SLIDING, lambda _: False)
     sparse_layers = _listed(f, 3)  # the first three are dense

@@ -33,10 +33,9 @@ def weight_dtypes(
         return {}
     if not isinstance(quantization, Mapping):
         raise InputError(f"The quantization_config is {shorten(quantization)}, which is not an object.")
-    parts = [part for part in parameters(model.program().sections) if part in _TABLE["quantised"]]
-    spared = _spared(quantization)
+    parts = set(_TABLE["quantised"]) - _spared(quantization)
     stored = _method_dtype(quantization, dtype)
-    dtypes = {part: stored for part in parts if part not in spared}
+    dtypes = {part: stored for part in parameters(model.program().sections) if part in parts}
     if isinstance(expert_dtype, str) and "experts" in dtypes:
         if expert_dtype not in _EXPERTS:
             raise unknown("expert_dtype", expert_dtype, _EXPERTS)

@@ -2,7 +2,7 @@
 Falcon-H1, Zamba 2)."""
 
 from dragonscale.errors import InputError
-from dragonscale.models.ffn import Mlp, Moe
+from dragonscale.models.ffn import Mlp
 from dragonscale.models.huggingface.parts import LINEAR, ModelConfig, Reader, by_layer, paired
 from dragonscale.models.layer import Both, Component, Layer
 from dragonscale.models.mamba import BlockThenMixer, Mamba, Mamba2, SharedBlock
@@ -15,7 +15,7 @@ def jamba(f: ModelConfig) -> Transformer:
     period, offset = f.count("attn_layer_period"), f.natural("attn_layer_offset")
     expert_period, start = f.count("expert_layer_period"), f.natural("expert_layer_offset")
     rank = _step_rank(f, "mamba_dt_rank", ("auto",))
-    state, kernel = f.count("mamba_d_state"), f.count("mamba_d_conv")
+    state, kernel = f.counts("mamba_d_state", "mamba_d_conv")
     biases = f.flag("mamba_conv_bias"), f.flag("mamba_proj_bias")
     mamba = Mamba(f.count("mamba_expand") * d, state, rank, kernel, *biases, norms=True)
     experts = f.natural("num_experts", "num_local_experts")
@@ -42,7 +42,7 @@ def _mamba2(f: ModelConfig, norm: bool, inner: int | None = None, out_bias: bool
         size = f.count("mamba_d_head")
     if heads * size != inner:
         raise InputError(f"{f.what} has {heads} Mamba heads of {size}, which are not its inner size of {inner}.")
-    state, groups, kernel = f.count("mamba_d_state"), f.count("mamba_n_groups"), f.count("mamba_d_conv")
+    state, groups, kernel = f.counts("mamba_d_state", "mamba_n_groups", "mamba_d_conv")
     conv_bias, bias = f.flag("mamba_conv_bias"), f.flag("mamba_proj_bias")
     if out_bias is None:  # one flag for the projections in and out
         out_bias = bias
@@ -106,35 +106,27 @@ def nemotron_h(f: ModelConfig) -> Transformer:
     name = "layers_block_type" if "layers_block_type" in f.given else "layer_types"
     cycle = list(_PATTERN.values())  # the kinds in turn, where nothing says which layer is what
     kinds = f.kinds(name, count, (*cycle, *aliases), lambda i: _PATTERN[pattern[i]] if pattern else cycle[i % 4])
-    parts = _nemotron_parts(f)
-    layers = []
-    for kind in (aliases.get(kind, kind) for kind in kinds):
-        part = parts[kind]()
-        is_mixer = kind in LINEAR
-        layers.append(Layer(part, None) if is_mixer else Layer(None, part))
-    # each module is two layers of the model's kind: attention, then experts
-    modules = f.natural("num_nextn_predict_layers")
-    module = [Layer(parts["full_attention"](), None), Layer(None, parts["moe"]())] if modules else []
+    layers = [_nemotron_layer(f, aliases.get(kind, kind)) for kind in kinds]
+    modules, module = f.natural("num_nextn_predict_layers"), []
+    if modules:  # each is two layers of the model's kinds
+        module = [_nemotron_layer(f, "full_attention"), _nemotron_layer(f, "moe")]
     extras = mtp_sections(module, f.d_model(), f.count("vocab_size"), modules)
     return f.decoder(layers, extras=extras)
 
 
-def _nemotron_parts(f: ModelConfig) -> dict:  # pyright: ignore[reportMissingTypeArgument]
-    """How to read each kind of layer, when there is one."""
-
-    def experts() -> Moe:
-        shared = f.count("moe_shared_expert_intermediate_size")
-        latent = f.optional("moe_latent_size")
-        f.must_be("mlp_bias", False)  # it would give the experts biases too
-        # moe_latent_size: Nemotron 3's experts work at a smaller width, projected down and up once for all
-        return f.routed(shared_d_ff=shared, gated=False, score_bias=True, latent=latent)
-
-    return {
-        "linear_attention": lambda: _plain_mamba2(f, "mamba_num_heads", "mamba_head_dim", "ssm_state_size"),
-        "full_attention": lambda: f.biased_attention(window=f.optional("sliding_window")),
-        "mlp": lambda: f.mlp(gated=False, bias=f.flag("mlp_bias")),
-        "moe": experts,
-    }
+def _nemotron_layer(f: ModelConfig, kind: str) -> Layer:
+    """A layer of one kind, whose fields need not be given where no layer is of it."""
+    if kind == "linear_attention":
+        return Layer(_plain_mamba2(f, "mamba_num_heads", "mamba_head_dim", "ssm_state_size"), None)
+    if kind == "full_attention":
+        return Layer(f.biased_attention(window=f.optional("sliding_window")), None)
+    if kind == "mlp":
+        return Layer(None, f.mlp(gated=False, bias=f.flag("mlp_bias")))
+    f.must_be("mlp_bias", False)  # it would give the experts biases too
+    # Nemotron 3's experts work at a smaller width, with one projection down to it and one up
+    latent = f.optional("moe_latent_size")
+    shared = f.count("moe_shared_expert_intermediate_size")
+    return Layer(None, f.routed(shared_d_ff=shared, gated=False, score_bias=True, latent=latent))
 
 
 def _plain_mamba2(f: ModelConfig, heads: str, size: str, state: str) -> Mamba2:
@@ -167,7 +159,7 @@ def zamba2(f: ModelConfig) -> Transformer:
     d, n_layers = f.d_model(), f.n_layers()
     inner, heads = f.count("mamba_expand") * d, f.count("n_mamba_heads")
     bias, queries = f.flag("add_bias_linear"), f.count("num_attention_heads")
-    state, groups, kernel = f.count("mamba_d_state"), f.count("mamba_ngroups"), f.count("mamba_d_conv")
+    state, groups, kernel = f.counts("mamba_d_state", "mamba_ngroups", "mamba_d_conv")
     head_dim = f.split_evenly(inner, heads, "an inner size")
     # with a bias, whatever `use_conv_bias` says (transformers' Zamba2MambaMixer)
     mamba = Mamba2(heads, head_dim, state, groups, kernel, conv_bias=True, proj_bias=bias, out_bias=bias)

@@ -189,7 +189,7 @@ def siglip_tower(v: Fields, _outer: Fields, text: int) -> tuple[Section, ...]:
 
 def pixtral_tower(v: Fields, outer: Fields, text: int) -> tuple[Section, ...]:
     """Mistral 3: Pixtral's gated tower, its patches merged four to one."""
-    d, patch = v.count("hidden_size"), v.count("patch_size")
+    d, patch = v.counts("hidden_size", "patch_size")
     n_heads, merge = v.count("num_attention_heads"), outer.count("spatial_merge_size") ** 2
     v.must_be("head_dim", d // n_heads)
     bias = outer.flag("multimodal_projector_bias")
@@ -204,7 +204,7 @@ def pixtral_tower(v: Fields, outer: Fields, text: int) -> tuple[Section, ...]:
 
 def llama4_tower(v: Fields, _outer: Fields, text: int) -> tuple[Section, ...]:
     """Llama 4: a class token, learnt positions, patches shuffled together."""
-    d, out = v.count("hidden_size"), v.count("projector_output_dim")
+    d, out = v.counts("hidden_size", "projector_output_dim")
     v.must_be("projector_input_dim", out)
     bias = v.flag("multi_modal_projector_bias")
     return (
@@ -236,7 +236,7 @@ def moonvit_tower(v: Fields, outer: Fields, text: int) -> tuple[Section, ...]:
 def gemma4_tower(v: Fields, _outer: Fields, text: int) -> tuple[Section, ...]:
     """Gemma 4: learnt positions along both sides, gated blocks with norms all around, a plain projection."""
     d, patch, bias = v.count("hidden_size"), v.count("patch_size"), v.flag("attention_bias")
-    sizes = [v.count(name) for name in ("num_attention_heads", "num_key_value_heads", "head_dim")]
+    sizes = v.counts("num_attention_heads", "num_key_value_heads", "head_dim")
     mixer = Attention(*sizes, qkv_bias=bias, out_bias=bias, qk_norm="head", v_norm=True)
     layer = Layer(mixer, Mlp(v.count("intermediate_size")), "sandwich")
     return (
@@ -287,7 +287,7 @@ def glm4v_tower(v: Fields, _outer: Fields, _text: int) -> tuple[Section, ...]:
     """GLM-4.1V and 4.5V: a gated tower as wide inside as the text, patches merged by a convolution, a gated merger."""
     d, out, (patch, side) = v.count("hidden_size"), v.count("out_hidden_size"), _side(v)
     pixels = v.count("in_channels") * v.count("temporal_patch_size") * patch**2
-    merge, heads, wide = v.count("spatial_merge_size"), v.count("num_heads"), v.count("intermediate_size")
+    merge, heads, wide = v.counts("spatial_merge_size", "num_heads", "intermediate_size")
     depth, bias = v.count("depth"), v.flag("attention_bias")
     return (
         patches(d, pixels, bias=True, positions=side**2, norm=True),
