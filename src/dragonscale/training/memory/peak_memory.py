@@ -119,7 +119,9 @@ class RankMemory:
         def present(part: str) -> Number:
             return sum((weights[moment] for moment, parts in _MOMENTS.items() if part in parts), 0.0)
 
-        lines = [_line(part, section, size) for (part, section), size in self.state.items()]
+        lines: list[HeldLine] = []
+        for (part, section), size in self.state.items():
+            lines.append(_line(part, section, size))
         gradients_present = self.early_gradients * present("early") + present("late")
         for section, size in self.gradients.items():
             lines.append(_line("gradients", section, gradients_present * size))
@@ -249,7 +251,8 @@ def _unfreed_input_gradients(
 
 def fullest_bytes(ranks: tuple[RankMemory, RankMemory]) -> Number:
     """Bytes of the fuller rank."""
-    return maximum(*(rank.total for rank in ranks))
+    first, last = ranks
+    return maximum(first.total, last.total)
 
 
 def fullest_rank_lines(ranks: tuple[RankMemory, RankMemory]) -> list[HeldLine]:

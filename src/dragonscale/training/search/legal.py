@@ -60,7 +60,9 @@ def illegal_words(job: Job, plan: Plan) -> list[str]:
         is_data = axis == "fsdp" and plan.zero == 0  # `fsdp` that shards nothing is `data`
         if plan[axis] > 1 and axis not in row.axes and not is_data:
             reasons.append(_no_axis(job, name, row, plan, axis))
-    reasons += [refused(name, row, plan, word) for word in WORDS if not takes(row, plan, word, job.experts > 0)]
+    for word in WORDS:
+        if not takes(row, plan, word, job.experts > 0):
+            reasons.append(refused(name, row, plan, word))
     return reasons
 
 
@@ -177,7 +179,7 @@ def _written(value: Any) -> str:
 
 def refused(name: str, row: Legality, plan: Plan, word: str) -> str:
     """A clause that a stack does not support a setting of a plan, and what it supports instead."""
-    has, value, why = [_written(choice) for choice in choices(row, plan, word)], plan[word], word
+    value, why = plan[word], word
     where = " with a pipeline" if plan.pipe > 1 and word in ("zero", "context_by") else ""
     if word == "zero" and value in row.zero and plan.optimizer in row.whole_optimizers:
         where, why = f" with optimizer={plan.optimizer}", "whole_optimizers"
@@ -187,7 +189,8 @@ def refused(name: str, row: Legality, plan: Plan, word: str) -> str:
     if word == "offload" and value == "parameters" and value in row.offload and plan.zero != 3:
         fetched = f"stack {name} fetches weights from the host where zero=3 gathers them"
         return f"{fetched}, not with zero={plan.zero}; take zero=3"
-    only = f"only {', '.join(has)}{_because(row, why)}"
+    supported = ", ".join(map(_written, choices(row, plan, word)))
+    only = f"only {supported}{_because(row, why)}"
     return f"stack {name} cannot run {word}={_written(value)}{where}, {only}; take {word}={take}"
 
 
