@@ -16,6 +16,7 @@ from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.serving.engine.plan import parse_serving_plan
 from dragonscale.serving.iteration.capacity import capacity
+from dragonscale.serving.iteration.compiled_memory import program_lines
 from dragonscale.serving.iteration.deployment import Deployment, deploy
 from dragonscale.serving.iteration.phases import Iteration, decode, iteration_cost, prefill
 from dragonscale.serving.iteration.resident_memory import cache_lines, weight_lines, workspace_lines
@@ -56,6 +57,8 @@ CASES: dict[str, tuple[str, str, str, str]] = {
     "width": ("llama3-70b", "v5p:2x2x4", "generic", "tensor=4,width=4"),
     "jetstream": ("llama3-8b", "v5e:2x4", "jetstream", "tensor=8"),
     "compiled experts": ("mixtral-8x7b", "v5p:2x2x2", "dragonscale", "tensor=4,data=2,expert=8"),
+    "compiled experts on GPUs": ("mixtral-8x7b", "h100:8", "jax-program", "tensor=8"),
+    "small experts": ("qwen3-30b-a3b", "h100:8", "vllm", "tensor=8"),
     "compiled": ("llama3-8b", "h100:8", "jax-program", "tensor=8"),
     "eager": ("llama3-8b", "h100:1", "torch-eager", "tensor=1"),
     "fastertransformer": ("llama2-13b", "a100:2", "fastertransformer", "tensor=2"),
@@ -110,6 +113,12 @@ def account(name: str) -> dict[str, Any]:
             table.draft(8, 9000.0, 3),
             table.transfer(1000),
         ]
+    if deployment.engine.program.alive:  # what the compiler allocates
+        for title in ("decode", "prompt"):
+            sizes = {}
+            for line in program_lines(deployment, ITERATIONS[title]):
+                sizes[line.what] = sizes.get(line.what, 0.0) + one(line.bytes)
+            parts[f"{title}, allocated"] = sizes
     parts["room"] = [one(value) for value in (room.usable, room.cache, room.sequences(3000), room.held(4, 3000))]
     return parts
 

@@ -28,6 +28,12 @@ CASES: dict[str, tuple[str, str, str, str]] = {
     "pipeline": ("llama3-8b", "h100:16", "megatron-lm", "pipe=4,tensor=2,data=2,zero=1,virtual=2,schedule=interleaved"),
     "split backward": ("llama3-8b", "h100:16", "megatron-core", "pipe=4,data=4,zero=1,schedule=zb-h1"),
     "ring attention": ("llama3-8b", "h100:16", "generic", "context=4,fsdp=4,context_by=ring,remat=selective"),
+    "ring attention under a compiler": (
+        "llama3-8b",
+        "v5p:2x2x4",
+        "maxtext",
+        "context=4,fsdp=4,context_by=ring,remat=selective",
+    ),
     "gathered keys": ("llama3-8b", "h100:16", "torchtitan", "context=4,fsdp=4"),
     "ulysses": ("llama3-8b", "h100:16", "generic", "context=4,fsdp=4,context_by=ulysses"),
     "experts": ("mixtral-8x7b", "h100:64", "megatron-core", "expert=8,data=8,zero=1,tensor=1"),
