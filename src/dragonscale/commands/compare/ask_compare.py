@@ -80,7 +80,7 @@ def read_question(question: CompareQuestion) -> CompareAsked:
     answers = [thing for thing in question.things if isinstance(thing, TrainReport | ServeReport)]
     if answers:
         return _of_answers(question, answers)
-    plans = [_read_plan(thing) for thing in question.things] or [Contender()]
+    plans = list(map(_read_plan, question.things)) or [Contender()]
     serving = _serves(question, plans)
     places = _several(question.on)
     programs = _programs(question.engine if serving else question.stack)

@@ -94,7 +94,7 @@ def explain_serve(understood: ServeAsked, line: str = "", solve: str = "") -> Ex
     if solve:
         spelled = VARIABLES.get(solve, solve)
         limits = [*(limit for limit in limits if limit.variable == spelled), *_crossings(phases, solve)]
-    solutions = [_solution(limit) for limit in limits]
+    solutions = list(map(_solution, limits))
     if line:
         lines = [*_named(phases, line)]
     else:
@@ -102,7 +102,7 @@ def explain_serve(understood: ServeAsked, line: str = "", solve: str = "") -> Ex
     notes = _notes(understood, config, phases, [*lines, *solutions])
     if refused:
         notes += [f"The formulas hold, but this would not run: {refused}."]
-    return Explanation(where, lines, [solution_sentence(limit) for limit in solutions], notes, solutions=solutions)
+    return Explanation(where, lines, list(map(solution_sentence, solutions)), notes, solutions=solutions)
 
 
 def _phases(understood: ServeAsked, config: Config) -> list[LetteredPhase]:

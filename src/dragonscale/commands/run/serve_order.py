@@ -402,7 +402,7 @@ def _gpus() -> list[str]:
     """The GPUs that this process may use, by number."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
-        return [number.strip() for number in visible.split(",") if number.strip()]
+        return list(filter(None, map(str.strip, visible.split(","))))
     if shutil.which("nvidia-smi") is None:
         return []
     # the tool, as JAX must not be loaded before each worker knows its devices

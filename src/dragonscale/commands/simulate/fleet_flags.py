@@ -54,7 +54,7 @@ def read_failures(text: str) -> tuple[tuple[Failure, ...], Faults | None]:
     meanings = {"mtbf": "the mean time between failures", "down": "the time a replica is away", "notice": "the notice"}
     times: dict[str, float] = {}
     failures: list[Failure] = []
-    for part in filter(None, (part.strip() for part in text.split(","))):
+    for part in filter(None, map(str.strip, text.split(","))):
         name, equals, value = part.partition("=")
         if equals and name in meanings:
             times[name] = parse(value, "s", meanings[name])

@@ -174,7 +174,7 @@ def _use_case(question: SimulateQuestion) -> ClassTable:
 def _class_tables(text: str) -> list[dict[str, Any]]:
     """The tables of `chat,rate=8/s,agent,users=50`: a word without a value begins a class."""
     tables: list[dict[str, Any]] = []
-    for part in filter(None, (part.strip() for part in text.split(","))):
+    for part in filter(None, map(str.strip, text.split(","))):
         name, equals, value = part.partition("=")
         if not equals:
             tables.append({"name": name})

@@ -228,7 +228,7 @@ def _options(several: str) -> dict[str, str]:
     options: dict[str, str] = {}
     # a comma separates options only where another name follows
     for text in re.split(r",(?=\s*\w+=)", several) if several.strip() else []:
-        name, equals, value = (part.strip() for part in text.partition("="))
+        name, equals, value = map(str.strip, text.partition("="))
         if not equals or not name or not value:
             raise InputError(f"--option is {shorten(text)}; write an option of XLA as name=value.")
         options[name] = value

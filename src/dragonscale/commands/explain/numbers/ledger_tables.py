@@ -18,7 +18,7 @@ _WORK = ("flops", "hbm_bytes", "wire_bytes", "bound_s", "expected_s", "exposed_s
 def line_table(lines: Sequence[LedgerLine], title: str = "Lines of the ledger") -> LineTable:
     """Kernels and moves, the longest first, each with its work over all the times that it runs."""
     longest_first = sorted(lines, key=lambda line: -float(line.total("expected_s")))
-    rows = [_work_row(line) for line in longest_first[:MAX_LINES]]
+    rows = list(map(_work_row, longest_first[:MAX_LINES]))
     return LineTable(title, _COLUMNS, rows, _left_out(len(lines), "shorter lines"))
 
 
