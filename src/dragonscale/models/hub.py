@@ -147,5 +147,5 @@ def _reason(error: Exception) -> str:
         "EntryNotFoundError": "it has no config.json",
         "HFValidationError": "that is no name of a repository",
     }
-    match = next((reason for kind, reason in reasons.items() if kind in kinds), "")
-    return match or f"the Hub cannot be reached ({type(error).__name__})"
+    unreachable = f"the Hub cannot be reached ({type(error).__name__})"
+    return next((reason for kind, reason in reasons.items() if kind in kinds), unreachable)

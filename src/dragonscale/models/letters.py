@@ -54,8 +54,9 @@ def simple(
         moe = Moe(n_experts, experts_per_token, d_ff, shared_d_ff, gated, bias, shared_bias=bias)
         sparse = Layer(mixer, moe, norm_bias=bias)
         layers = ([dense] * dense_layers + [sparse] * n_layers)[:n_layers]
-    frame = {"tied": tied, "positions": positions, "final_norm_bias": bias, "context": context}
-    return Transformer(name, d_model, vocab, tuple(layers), **frame)  # pyright: ignore[reportArgumentType]
+    return Transformer(
+        name, d_model, vocab, tuple(layers), tied=tied, positions=positions, final_norm_bias=bias, context=context
+    )
 
 
 _MAY_BE_ZERO = ("n_experts", "shared_d_ff", "dense_layers", "positions")

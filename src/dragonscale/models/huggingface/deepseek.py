@@ -8,7 +8,7 @@ from dragonscale.models.huggingface.parts import ModelConfig, Reader, by_layer, 
 from dragonscale.models.latent import CompressedAttention
 from dragonscale.models.layer import Layer
 from dragonscale.models.program import Section, parsed
-from dragonscale.models.transformer import Transformer, mtp_sections
+from dragonscale.models.transformer import Transformer
 
 
 def glm_dsa(f: ModelConfig) -> Transformer:
@@ -19,8 +19,7 @@ def glm_dsa(f: ModelConfig) -> Transformer:
     sparse = f.sparse_from(f.natural("first_k_dense_replace"), f.natural("moe_layer_freq") or 1)
     layers = paired(by_layer(_has_indexer(f), indexed, reused), f.ffns(sparse, moe))
     f.must_be("layer_types", None, ["indexed_attention"] * len(layers))
-    modules = f.natural("num_nextn_predict_layers")
-    return f.decoder(layers, extras=mtp_sections([Layer(indexed, moe)], f.d_model(), f.count("vocab_size"), modules))
+    return f.decoder(layers, extras=f.multi_token([Layer(indexed, moe)]))
 
 
 def _indexer(f: ModelConfig) -> dict[str, int]:
@@ -43,10 +42,11 @@ def _has_indexer(f: ModelConfig) -> list[bool]:
         # the first `skipped` layers have one each, then every `freq`-th
         return max(number - skipped + 1, 0) % freq == 0
 
-    return f.either("indexer_types", f.n_layers(), ("shared", "full"), has_indexer)
+    return f.either("indexer_types", ("shared", "full"), has_indexer)
 
 
-_RATIO_KINDS = {0: "sliding_attention", 4: "compressed_sparse_attention", 128: "heavily_compressed_attention"}
+# the tokens that a pooled key stands for in each kind of layer; 0 for a window alone
+_RATIOS = {"sliding_attention": 0, "compressed_sparse_attention": 4, "heavily_compressed_attention": 128}
 
 
 def deepseek_v4(f: ModelConfig) -> Transformer:
@@ -56,7 +56,7 @@ def deepseek_v4(f: ModelConfig) -> Transformer:
     first = 3  # layers routed by a hash of the token, where num_hash_layers is null
     if f.value("num_hash_layers") is not None:
         first = f.natural("num_hash_layers")
-    hashed = f.either("mlp_layer_types", n_layers, ("moe", "hash_moe"), lambda i: i < first)
+    hashed = f.either("mlp_layer_types", ("moe", "hash_moe"), lambda i: i < first)
     d_ff = f.count("moe_intermediate_size")
     shared = f.count("n_shared_experts", at_most=1) * d_ff
     plain = f.routed(d_ff, shared_d_ff=shared, score_bias=True)
@@ -66,9 +66,7 @@ def deepseek_v4(f: ModelConfig) -> Transformer:
         layers.append(Layer(_compressed(f, ratio), ffn, streams=streams))
     # its module has a window alone, without compressed keys
     module = Layer(_compressed(f, 0), plain, streams=streams)
-    modules = f.natural("num_nextn_predict_layers")
-    extras = mtp_sections([module], f.d_model(), f.count("vocab_size"), modules)
-    return f.decoder(layers, extras=(*extras, *_tables(f, by_hash, sum(hashed))))
+    return f.decoder(layers, extras=(*f.multi_token([module]), *_tables(f, by_hash, sum(hashed))))
 
 
 def _tables(f: ModelConfig, moe: Moe, layers: int) -> tuple[Section, ...]:
@@ -82,21 +80,17 @@ def _tables(f: ModelConfig, moe: Moe, layers: int) -> tuple[Section, ...]:
 def _ratios(f: ModelConfig, n_layers: int) -> list[int]:
     """How many tokens each layer's pooled keys stand for, 0 for a window alone."""
     # a config has either layer_types with a rate for each kind, or one ratio for each layer
-    rates = {"compressed_sparse_attention": 4, "heavily_compressed_attention": 128}
-    inner = f.inner("compress_rates")
+    window, sparse, heavy = _RATIOS
+    ratios, inner = dict(_RATIOS), f.inner("compress_rates")
     if inner.given:
-        rates = {kind: inner.count(kind) for kind in rates}
+        ratios[sparse], ratios[heavy] = inner.counts(sparse, heavy)
     inner.settle()
     listed = f.numbers("compress_ratios")
     if listed is not None:
         return (listed + [0] * n_layers)[:n_layers]
-
-    def default_kind(number: int) -> str:
-        """Two layers of the large ratio, then both in turn."""
-        return _RATIO_KINDS[128 if number < 2 or number % 2 == 0 else 4]
-
-    kinds = f.kinds("layer_types", n_layers, tuple(_RATIO_KINDS.values()), default_kind)
-    return [rates.get(kind, 0) for kind in kinds]  # 0 for a window alone
+    defaults = [heavy, heavy] + [heavy, sparse] * n_layers  # two layers of the large ratio, then both in turn
+    kinds = f.kinds("layer_types", n_layers, (window, sparse, heavy), defaults.__getitem__)
+    return [ratios[kind] for kind in kinds]
 
 
 def _compressed(f: ModelConfig, ratio: int) -> CompressedAttention:

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import Any
 
-from dragonscale.errors import InputError
 from dragonscale.models.attention import Attention, CrossAttention
 from dragonscale.models.ffn import AltUp, LayerInput, Mlp, MlpAndMoe, Moe
 from dragonscale.models.huggingface.parts import ModelConfig, Reader, all_but_every, by_layer, paired
@@ -175,9 +174,8 @@ def mllama(f: ModelConfig) -> Transformer:
         crossed = [3, 8, 13, 18, 23, 28, 33, 38]  # the default of transformers' MllamaTextConfig, for 40 layers
     self_attention = f.attention()
     looking = CrossAttention(self_attention.n_heads, self_attention.n_kv_heads, self_attention.head_dim)
-    n_layers = f.n_layers()
-    mixers = by_layer((number in crossed for number in range(n_layers)), looking, self_attention)
-    return f.decoder(paired(mixers, [f.mlp()] * n_layers), embed_rows=f.count("vocab_size") + SPARE_ROWS)
+    mixers = by_layer(f.layers_in(crossed), looking, self_attention)
+    return f.decoder(paired(mixers, [f.mlp()] * len(mixers)), embed_rows=f.count("vocab_size") + SPARE_ROWS)
 
 
 def gemma3n(f: ModelConfig) -> Transformer:
@@ -187,22 +185,13 @@ def gemma3n(f: ModelConfig) -> Transformer:
     width, streams = f.counts("hidden_size_per_layer_input", "altup_num_inputs")
     extra = AltUp(streams, f.count("laurel_rank"), width)
     layers: list[Layer] = []
-    for number, (span, d_ff) in enumerate(zip(f.windows(n_layers, all_but_every(5)), _widths(f), strict=True)):
+    # MatFormer slices may have layers of several widths
+    spans, widths = f.windows(n_layers, all_but_every(5)), f.per_layer("intermediate_size")
+    for number, (span, d_ff) in enumerate(zip(spans, widths, strict=True)):
         kv = "borrowed" if number >= n_layers - borrowed > 0 else "own"
         mixer = f.biased_attention(qk_norm="head", v_norm=True, window=span, kv=kv)
         layers.append(Layer(mixer, Mlp(d_ff), "sandwich", extra=extra))
     return f.decoder(layers, layer_input=width, layer_vocab=f.count("vocab_size_per_layer_input"), altup=streams - 1)
-
-
-def _widths(f: ModelConfig) -> list[int]:
-    """Each layer's hidden size: one for all, or a list."""
-    n_layers = f.n_layers()
-    if not isinstance(f.value("intermediate_size"), list):
-        return [f.count("intermediate_size")] * n_layers
-    listed = f.numbers("intermediate_size") or []  # MatFormer slices may have layers of several widths
-    if len(listed) != n_layers or 0 in listed:
-        raise InputError(f"{f.what} has {len(listed)} entries in intermediate_size for {n_layers} layers.")
-    return listed
 
 
 FAMILIES: dict[str, Reader] = {

@@ -12,7 +12,7 @@ from dragonscale.models.ffn import Mlp, Moe
 from dragonscale.models.huggingface import deepseek, dense, hybrid, moe, statespace
 from dragonscale.models.huggingface.parts import RULES, ModelConfig, Reader, all_but_every
 from dragonscale.models.layer import Component, Layer
-from dragonscale.models.transformer import Transformer, mtp_sections
+from dragonscale.models.transformer import Transformer
 from dragonscale.tables import beside
 
 Row = dict[str, Any]
@@ -103,9 +103,7 @@ def _read_row(row: Row, f: ModelConfig) -> Transformer:
     frame = _options(f, row.get("frame", {}))
     if "mtp" in row:
         # the row says whether a module has tables of its own: an embedding and a head
-        module, modules = Layer(_mixer(f, row), experts or _mlp(f, row)), f.natural("num_nextn_predict_layers")
-        copies = (row["mtp"], row["mtp"])
-        frame["extras"] = mtp_sections([module], f.d_model(), f.count("vocab_size"), modules, *copies)
+        frame["extras"] = f.multi_token([Layer(_mixer(f, row), experts or _mlp(f, row))], copies=row["mtp"])
     return f.decoder(layers, **frame)
 
 

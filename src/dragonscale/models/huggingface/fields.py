@@ -139,6 +139,13 @@ class Fields:
             raise InputError(f"{self.what} lacks {names[0]}, which is needed to count the model.")
         return self._whole(names[0], value, 1, at_most)
 
+    def repeated(self, name: str) -> int:
+        """A whole number, 0 if null or absent; a list may repeat it, for all layers or for both sides of an image."""
+        value = self.value(name)
+        if isinstance(value, list) and value and value.count(value[0]) == len(value):
+            return self._whole(name, value[0], 0, MAX_NUMBER)
+        return self.natural(name)
+
     def counts(self, *names: str) -> list[int]:
         """Several fields, each a whole number of at least one, which must be known."""
         return [self.count(name) for name in names]
@@ -195,10 +202,10 @@ class Fields:
         return value
 
     def either(
-        self, name: str, n_layers: int, kinds: tuple[str, str], otherwise: Callable[[int], object]
+        self, name: str, kinds: tuple[str, str], otherwise: Callable[[int], object], n_layers: int | None = None
     ) -> list[bool]:
         """Of two kinds of layers, which are of the second: by the list in the field, or where `otherwise` says so."""
-        listed = self.kinds(name, n_layers, kinds, lambda number: kinds[bool(otherwise(number))])
+        listed = self.kinds(name, n_layers or self.n_layers(), kinds, lambda number: kinds[bool(otherwise(number))])
         return [kind == kinds[1] for kind in listed]
 
     def inner(self, name: str) -> "Fields":

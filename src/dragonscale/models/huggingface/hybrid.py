@@ -4,7 +4,7 @@ from dragonscale.models.ffn import Mlp
 from dragonscale.models.huggingface.parts import LINEAR, ModelConfig, Reader, by_layer, paired
 from dragonscale.models.layer import Layer
 from dragonscale.models.mamba import DeltaAttention, LightningAttention, ShortConv
-from dragonscale.models.transformer import Transformer, mtp_sections
+from dragonscale.models.transformer import Transformer
 
 CONV = ("conv", "full_attention")
 
@@ -12,7 +12,7 @@ CONV = ("conv", "full_attention")
 def _qwen_hybrid(f: ModelConfig, sparse: bool) -> Transformer:
     """Gated delta net in most layers and gated softmax attention in the rest."""
     step, n_layers = f.natural("full_attention_interval") or 4, f.n_layers()
-    softmax = f.either("layer_types", n_layers, LINEAR, lambda i: (i + 1) % step == 0)
+    softmax = f.either("layer_types", LINEAR, lambda i: (i + 1) % step == 0)
     sizes = f.counts(
         "linear_num_value_heads",
         "linear_num_key_heads",
@@ -32,8 +32,7 @@ def _qwen_hybrid(f: ModelConfig, sparse: bool) -> Transformer:
         ffn = f.mlp()
     layers = paired(by_layer(softmax, full, delta), f.ffns(has_experts, ffn))
     # a multi-token module attends with softmax, whatever kind the last layer is
-    modules = f.natural("mtp_num_hidden_layers")
-    return f.decoder(layers, extras=mtp_sections([Layer(full, ffn)], f.d_model(), f.count("vocab_size"), modules))
+    return f.decoder(layers, extras=f.multi_token([Layer(full, ffn)], "mtp_num_hidden_layers"))
 
 
 def kimi_linear(f: ModelConfig) -> Transformer:
@@ -49,7 +48,7 @@ def kimi_linear(f: ModelConfig) -> Transformer:
     inner.settle()
     if listed is None:
         listed = list(range(5, n_layers + 1, 4))
-    softmax = f.either("layer_types", n_layers, LINEAR, lambda i: i + 1 in listed)  # the list counts from one
+    softmax = f.either("layer_types", LINEAR, lambda i: i + 1 in listed)  # the list counts from one
     # keys and values of one size; the thin matrices of decay and output gate go through `head_dim` channels
     linear = DeltaAttention(heads, heads, size, size, kernel, "channel", rank=size)
     moe = f.with_shared(score_bias=True)
@@ -65,7 +64,7 @@ def minimax(f: ModelConfig) -> Transformer:
     n_layers = f.n_layers()
     listed = f.numbers("attn_type_list") or []  # per layer: 0 lightning, 1 softmax
     attends = listed + ([1, 0] * n_layers)[len(listed) :]  # layers beyond the list alternate
-    softmax = f.either("layer_types", n_layers, LINEAR, lambda i: attends[i])
+    softmax = f.either("layer_types", LINEAR, lambda i: attends[i])
     full = f.attention(window=f.optional("sliding_window"))
     linear = LightningAttention(full.n_heads, full.head_dim)
     moe = f.routed(f.count("intermediate_size"))
@@ -76,7 +75,7 @@ def lfm2(f: ModelConfig) -> Transformer:
     """LFM2: short convolutions with attention here and there; the MLP's size is rounded from a given one."""
     n_layers, d = f.n_layers(), f.d_model()
     listed = f.numbers("full_attn_idxs")  # without the list, every layer attends
-    softmax = f.either("layer_types", n_layers, CONV, lambda i: listed is None or i in listed)
+    softmax = f.either("layer_types", CONV, lambda i: listed is None or i in listed)
     conv = ShortConv(d, f.count("conv_L_cache"), f.flag("conv_bias"))
     full = f.attention(qk_norm="head")
     d_ff = f.count("block_ff_dim", "intermediate_size")
@@ -95,7 +94,7 @@ def lfm2(f: ModelConfig) -> Transformer:
 def lfm2_moe(f: ModelConfig) -> Transformer:
     """LFM2 MoE: short convolutions, a few dense layers first."""
     n_layers, dense = f.n_layers(), f.natural("num_dense_layers")
-    softmax = f.either("layer_types", n_layers, CONV, lambda _: False)
+    softmax = f.either("layer_types", CONV, lambda _: False)
     conv = ShortConv(f.d_model(), f.count("conv_L_cache"), f.flag("conv_bias"))
     moe = f.routed(score_bias=f.flag("use_expert_bias"))
     mixers = by_layer(softmax, f.attention(qk_norm="head"), conv)
@@ -113,19 +112,19 @@ def olmo_hybrid(f: ModelConfig) -> Transformer:
     wide = f.optional("linear_value_head_dim") or 2 * size
     linear = DeltaAttention(values, keys, size, wide, f.count("linear_conv_kernel_dim"))
     # one layer of four attends; in a model of fewer than four layers the last one does
-    softmax = f.either("layer_types", n_layers, LINEAR, lambda i: i % 4 == 3 or (n_layers < 4 and i == n_layers - 1))
+    softmax = f.either("layer_types", LINEAR, lambda i: i % 4 == 3 or (n_layers < 4 and i == n_layers - 1))
     attending, recurrent = Layer(f.biased_attention(qk_norm="all"), f.mlp(), "post"), Layer(linear, f.mlp())
     return f.decoder(by_layer(softmax, attending, recurrent))
 
 
 def bailing_hybrid(f: ModelConfig) -> Transformer:
     """Ling 3: delta attention with a decay per channel, gated latent attention in one layer of six."""
-    n_layers, step = f.n_layers(), f.count("layer_group_size")
+    step = f.count("layer_group_size")
     f.must_be("q_lora_rank", None)
     heads, size = f.count("num_attention_heads"), f.optional("linear_head_dim") or f.count("head_dim")
     linear = DeltaAttention(heads, heads, size, size, f.count("short_conv_kernel_size"), "channel")
     full = f.latent_attention(gate=True)
-    softmax = f.either("layer_types", n_layers, LINEAR, lambda i: (i + 1) % step == 0)
+    softmax = f.either("layer_types", LINEAR, lambda i: (i + 1) % step == 0)
     moe = f.with_shared(score_bias=True)
     ffns = f.ffns(f.sparse_from(f.natural("first_k_dense_replace")), moe)
     return f.decoder(paired(by_layer(softmax, full, linear), ffns))

@@ -5,7 +5,6 @@ from dataclasses import replace
 from dragonscale.errors import InputError
 from dragonscale.models.attention import Attention, ExpertAttention, IndexedAttention, Indexer
 from dragonscale.models.ffn import Mlp, Moe
-from dragonscale.models.huggingface.fields import Fields
 from dragonscale.models.huggingface.parts import SLIDING, SPARSE, ModelConfig, Reader, by_layer, paired
 from dragonscale.models.layer import Layer
 from dragonscale.models.transformer import Transformer
@@ -34,18 +33,11 @@ def hunyuan_moe(f: ModelConfig) -> Transformer:
             f.read.add(name)
         else:
             f.must_be(name, value)
-    d_ff = _same_for_all(f, "moe_intermediate_size") or _same_for_all(f, "intermediate_size")
-    chosen = _same_for_all(f, "moe_topk") or f.count("num_experts_per_tok")
+    # some releases give one number for all layers, some a list of equal ones
+    d_ff = f.repeated("moe_intermediate_size") or f.repeated("intermediate_size")
+    chosen = f.repeated("moe_topk") or f.count("num_experts_per_tok")
     moe = Moe(f.count("num_experts", "num_local_experts"), chosen, d_ff, shared_d_ff=d_ff)
     return f.decoder([Layer(f.biased_attention(qk_norm="head"), moe)] * f.n_layers())
-
-
-def _same_for_all(f: Fields, name: str) -> int:
-    """A number that some configs repeat for every layer."""
-    value = f.value(name)
-    if isinstance(value, list) and value and value.count(value[0]) == len(value):
-        f = Fields({name: value[0]}, {}, f.what)
-    return f.natural(name)
 
 
 def ernie_moe(f: ModelConfig) -> Transformer:
@@ -65,10 +57,9 @@ def ernie_moe(f: ModelConfig) -> Transformer:
 
 def mimo_v2(f: ModelConfig) -> Transformer:
     """MiMo V2 Flash: windowed layers have sinks and twice the KV heads of the full ones."""
-    n_layers = f.n_layers()
     window = f.optional("sliding_window")
     # the first layer and every sixth one see the whole sequence
-    windowed = f.either("layer_types", n_layers, SLIDING, lambda i: i and (i + 1) % 6)
+    windowed = f.either("layer_types", SLIDING, lambda i: i and (i + 1) % 6)
     v_head_dim, kv, bias = f.optional("v_head_dim"), f.count("num_key_value_heads"), f.flag("attention_bias")
     full = f.attention(v_head_dim=v_head_dim, qkv_bias=bias)
     local = f.attention(v_head_dim=v_head_dim, qkv_bias=bias, sinks=True, window=window, n_kv_heads=2 * kv)
@@ -84,7 +75,7 @@ def llama4(f: ModelConfig) -> Transformer:
     # per layer: 1 where positions rotate, despite the field's name
     rotates = f.numbers("no_rope_layers") or [(i + 1) % rope_step != 0 for i in range(n_layers)]
     kinds = ("full_attention", "chunked_attention")
-    chunked = f.either("layer_types", n_layers, kinds, lambda i: i < len(rotates) and rotates[i])
+    chunked = f.either("layer_types", kinds, lambda i: i < len(rotates) and rotates[i])
     moe_step = f.count("interleave_moe_layer_step")
     sparse = f.numbers("moe_layers")
     if sparse is None:
@@ -94,16 +85,17 @@ def llama4(f: ModelConfig) -> Transformer:
     norm = "plain" if f.flag("use_qk_norm") else ""  # an L2 norm without a weight
     full = f.biased_attention(qk_norm=norm)
     mixers = by_layer(chunked, replace(full, chunk=chunk), full)
-    return f.decoder(paired(mixers, by_layer((i in sparse for i in range(n_layers)), moe, dense)))
+    return f.decoder(paired(mixers, by_layer(f.layers_in(sparse), moe, dense)))
 
 
 def laguna(f: ModelConfig) -> Transformer:
     """Laguna: a gate per head, more heads in the windowed layers."""
     n_layers = f.n_layers()
     spans = f.windows(n_layers, lambda _: False)
-    listed = f.numbers("num_attention_heads_per_layer") or [f.count("num_attention_heads")] * n_layers
-    if len(listed) != n_layers or 0 in listed:
-        raise InputError(f"{f.what} has {len(listed)} entries in num_attention_heads_per_layer for {n_layers} layers.")
+    if f.value("num_attention_heads_per_layer"):
+        listed = f.per_layer("num_attention_heads_per_layer")
+    else:
+        listed = [f.count("num_attention_heads")] * n_layers
     shared = f.natural("shared_expert_intermediate_size")
     moe = f.routed(shared_d_ff=shared, score_bias=True)
     mixers: list[Attention] = []
@@ -133,7 +125,6 @@ INDEX = {
 
 def minimax_m3(f: ModelConfig) -> Transformer:
     """MiniMax M3: full attention in a few layers, blocks of keys chosen by an indexer in the rest."""
-    n_layers = f.n_layers()
     inner = f.inner("sparse_attention_config")
     freq = inner.numbers("sparse_attention_freq")  # per layer: 1 where an indexer chooses the keys
     inner.skip("sparse_local_block", "sparse_init_block", "sparse_score_type", "use_sparse_attention")
@@ -145,9 +136,9 @@ def minimax_m3(f: ModelConfig) -> Transformer:
     indexed = IndexedAttention(full, Indexer(sizes["index_n_heads"], sizes["index_head_dim"], top))
     moe = f.routed(f.count("intermediate_size"), shared_d_ff=f.natural("shared_intermediate_size"), score_bias=True)
     dense = Mlp(f.count("dense_intermediate_size"))
-    chosen = f.either("layer_types", n_layers, ("full_attention", "minimax_m3_sparse"), lambda i: _at(f, freq, i, 0))
+    chosen = f.either("layer_types", ("full_attention", "minimax_m3_sparse"), lambda i: _at(f, freq, i, 0))
     listed = f.numbers("moe_layer_freq")
-    sparse = f.either("mlp_layer_types", n_layers, SPARSE, lambda i: _at(f, listed, i, 1))
+    sparse = f.either("mlp_layer_types", SPARSE, lambda i: _at(f, listed, i, 1))
     return f.decoder(paired(by_layer(chosen, indexed, full), by_layer(sparse, moe, dense)))
 
 
@@ -179,9 +170,8 @@ def step3(f: ModelConfig) -> Transformer:
     mixer = Attention(f.count("num_attention_heads"), 1, size, q_rank=f.optional("share_q_dim") or size)
     moe = f.routed(shared_d_ff=f.count("share_expert_dim", "share_expert_dims"))
     chosen = _listed(f, 1)
-    n_layers = f.n_layers()
-    layers = paired([mixer] * n_layers, f.ffns((i in chosen for i in range(n_layers)), moe))
-    return f.decoder(layers, context=f.optional("max_seq_len", "max_position_embedding"))
+    ffns = f.ffns(f.layers_in(chosen), moe)
+    return f.decoder(paired([mixer] * len(ffns), ffns), context=f.optional("max_seq_len", "max_position_embedding"))
 
 
 def step35(f: ModelConfig) -> Transformer:
@@ -198,9 +188,9 @@ def step35(f: ModelConfig) -> Transformer:
     other.skip("attention_type", "num_attention_groups", "head_dim", "true_head_dim", "num_key_value_heads")
     other.settle()
     window = f.optional("sliding_window")
-    is_local = f.either("layer_types", n_layers, SLIDING, lambda _: False)
+    is_local = f.either("layer_types", SLIDING, lambda _: False)
     sparse_layers = _listed(f, 3)  # the first three are dense
-    sparse = f.either("mlp_layer_types", n_layers, SPARSE, lambda i: i in sparse_layers)
+    sparse = f.either("mlp_layer_types", SPARSE, lambda i: i in sparse_layers)
     bias, groups = f.flag("attention_bias"), f.count("num_attention_groups", "num_key_value_heads")
     gate = "head" if f.value("gating") in (None, True, "per-head") else "full"
     frame = {"n_kv_heads": groups, "qkv_bias": bias, "out_bias": bias, "qk_norm": "head", "gate": gate}

@@ -1,14 +1,16 @@
 """What most families share: readers of heads, windows, MLPs, experts and the frame around the layers."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from dragonscale.errors import InputError
 from dragonscale.models.attention import Attention
 from dragonscale.models.ffn import Mlp, Moe
 from dragonscale.models.huggingface.fields import Fields
 from dragonscale.models.latent import LatentAttention
 from dragonscale.models.layer import Component, Layer
-from dragonscale.models.transformer import Transformer
+from dragonscale.models.program import Section
+from dragonscale.models.transformer import Transformer, mtp_sections
 
 LINEAR = ("linear_attention", "full_attention")
 SLIDING = ("full_attention", "sliding_attention")
@@ -97,12 +99,12 @@ class ModelConfig(Fields):
 
     def sparse_from(self, first: int, step: int = 1) -> list[bool]:
         """Which layers have experts: by the list in `mlp_layer_types`, else from one on, every so many."""
-        return self.either("mlp_layer_types", self.n_layers(), SPARSE, lambda i: i >= first and i % step == 0)
+        return self.either("mlp_layer_types", SPARSE, lambda i: i >= first and i % step == 0)
 
     def windows(self, n_layers: int, otherwise: Callable[[int], object]) -> list[int | None]:
         """Each layer's window by `layer_types`; without that field, `otherwise` says which layers have one."""
         window = self.optional("sliding_window")
-        local = self.either("layer_types", n_layers, SLIDING, lambda number: window and otherwise(number))
+        local = self.either("layer_types", SLIDING, lambda number: window and otherwise(number), n_layers)
         return by_layer(local, window, None)
 
     def ffns(self, sparse: Iterable[object], moe: Component, **options: Any) -> list[Component]:
@@ -112,6 +114,27 @@ class ModelConfig(Fields):
             # `intermediate_size` need not be given where no layer is dense
             halves.append(moe if is_sparse else self.mlp(**options))
         return halves
+
+    def multi_token(
+        self, layers: list[Layer], modules: str = "num_nextn_predict_layers", copies: bool = False
+    ) -> tuple[Section, ...]:
+        """The model's multi-token modules, each of these layers; with `copies` of the embedding and the head."""
+        count, vocab = self.natural(modules), self.count("vocab_size")
+        return mtp_sections(layers, self.d_model(), vocab, count, own_embed=copies, own_head=copies)
+
+    def per_layer(self, name: str) -> list[int]:
+        """A number of at least one for every layer: one for all, or a list."""
+        n_layers = self.n_layers()
+        if not isinstance(self.value(name), list):
+            return [self.count(name)] * n_layers
+        listed = self.numbers(name) or []
+        if len(listed) != n_layers or 0 in listed:
+            raise InputError(f"{self.what} has {len(listed)} entries in {name} for {n_layers} layers.")
+        return listed
+
+    def layers_in(self, listed: Collection[int]) -> list[bool]:
+        """Which layers are among these numbers."""
+        return [number in listed for number in range(self.n_layers())]
 
     def decoder(self, layers: Sequence[Layer], **options: Any) -> Transformer:
         """The frame: embedding, layers, final norm and head."""

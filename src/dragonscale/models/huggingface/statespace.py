@@ -1,12 +1,14 @@
 """Readers of state-space models, alone (Mamba) or mixed with softmax attention (Jamba, Nemotron-H, Granite 4,
 Falcon-H1, Zamba 2)."""
 
+from collections.abc import Callable, Iterable
+
 from dragonscale.errors import InputError
 from dragonscale.models.ffn import Mlp
 from dragonscale.models.huggingface.parts import LINEAR, ModelConfig, Reader, by_layer, paired
 from dragonscale.models.layer import Both, Component, Layer
 from dragonscale.models.mamba import BlockThenMixer, Mamba, Mamba2, SharedBlock
-from dragonscale.models.transformer import Transformer, mtp_sections
+from dragonscale.models.transformer import Transformer
 
 
 def jamba(f: ModelConfig) -> Transformer:
@@ -54,17 +56,13 @@ def bamba(f: ModelConfig) -> Transformer:
     listed = f.numbers("attn_layer_indices") or []
     bias = f.flag("mlp_bias")
     mamba = _mamba2(f, norm=True)
-    n_layers = f.n_layers()
-    mixers = by_layer((i in listed for i in range(n_layers)), f.biased_attention(), mamba)
-    return f.decoder(paired(mixers, [f.mlp(bias=bias)] * n_layers))
+    mixers = by_layer(f.layers_in(listed), f.biased_attention(), mamba)
+    return f.decoder(paired(mixers, [f.mlp(bias=bias)] * len(mixers)))
 
 
 def granite_hybrid(f: ModelConfig) -> Transformer:
     """Granite 4: Mamba-2 in nine layers of ten, a shared MLP, and experts in the larger ones."""
-    aliases = {"mamba": LINEAR[0], "attention": LINEAR[1]}
-    allowed = (*LINEAR, *aliases)
-    name = "layers_block_type" if "layers_block_type" in f.given else "layer_types"
-    kinds = [aliases.get(k, k) for k in f.kinds(name, f.n_layers(), allowed, lambda _: LINEAR[0])]
+    kinds = _kinds(f, f.n_layers(), LINEAR, lambda _: LINEAR[0])
     shared = f.natural("shared_intermediate_size")
     ffn: Component
     if f.natural("num_local_experts") > 0:
@@ -75,6 +73,13 @@ def granite_hybrid(f: ModelConfig) -> Transformer:
     mamba = _mamba2(f, norm=True) if LINEAR[0] in kinds else None
     mixers = by_layer((kind == LINEAR[1] for kind in kinds), f.biased_attention(), mamba)
     return f.decoder(paired(mixers, [ffn] * len(kinds)))
+
+
+def _kinds(f: ModelConfig, n_layers: int, known: Iterable[str], otherwise: Callable[[int], str]) -> list[str]:
+    """The kind of every layer: `layer_types`, or as released `layers_block_type`, which has shorter names for some."""
+    name = "layers_block_type" if "layers_block_type" in f.given else "layer_types"
+    aliases = {"mamba": LINEAR[0], "attention": LINEAR[1]}
+    return [aliases.get(kind, kind) for kind in f.kinds(name, n_layers, (*known, *aliases), otherwise)]
 
 
 def falcon_h1(f: ModelConfig) -> Transformer:
@@ -92,7 +97,6 @@ _PATTERN = {"M": "linear_attention", "E": "moe", "*": "full_attention", "-": "ml
 def nemotron_h(f: ModelConfig) -> Transformer:
     """Nemotron-H and Nemotron 3: every layer is one thing alone, Mamba-2, attention, an MLP or experts."""
     pattern = f.text("hybrid_override_pattern")
-    aliases = {"mamba": "linear_attention", "attention": "full_attention"}
     block_types = f.value("layers_block_type", "layer_types")
     if pattern and any(letter not in _PATTERN for letter in pattern):
         raise InputError(f"{f.what} has a hybrid_override_pattern with letters other than M, E, * and -.")
@@ -103,15 +107,13 @@ def nemotron_h(f: ModelConfig) -> Transformer:
         count = len(block_types)
     else:
         count = f.n_layers()
-    name = "layers_block_type" if "layers_block_type" in f.given else "layer_types"
     cycle = list(_PATTERN.values())  # the kinds in turn, where nothing says which layer is what
-    kinds = f.kinds(name, count, (*cycle, *aliases), lambda i: _PATTERN[pattern[i]] if pattern else cycle[i % 4])
-    layers = [_nemotron_layer(f, aliases.get(kind, kind)) for kind in kinds]
-    modules, module = f.natural("num_nextn_predict_layers"), []
-    if modules:  # each is two layers of the model's kinds
+    kinds = _kinds(f, count, cycle, lambda i: _PATTERN[pattern[i]] if pattern else cycle[i % 4])
+    layers = [_nemotron_layer(f, kind) for kind in kinds]
+    module: list[Layer] = []
+    if f.natural("num_nextn_predict_layers"):  # each is two layers of the model's kinds
         module = [_nemotron_layer(f, "full_attention"), _nemotron_layer(f, "moe")]
-    extras = mtp_sections(module, f.d_model(), f.count("vocab_size"), modules)
-    return f.decoder(layers, extras=extras)
+    return f.decoder(layers, extras=f.multi_token(module))
 
 
 def _nemotron_layer(f: ModelConfig, kind: str) -> Layer:
@@ -169,7 +171,7 @@ def zamba2(f: ModelConfig) -> Transformer:
     adapters = f.count("adapter_rank"), f.flag("use_shared_attention_adapter")
     frame = (d, queries, kv, size, d_ff, *adapters, bias)
     blocks = [SharedBlock(number, *frame) for number in range(f.count("num_mem_blocks"))]
-    layers, used = [], 0
+    layers, used = [], 0  # used: hybrid layers so far
     allowed = ("linear_attention", "hybrid", *_ZAMBA_KINDS)
     for kind in f.kinds("layers_block_type", n_layers, allowed, _usual):
         if _ZAMBA_KINDS.get(kind, kind) == "hybrid":
