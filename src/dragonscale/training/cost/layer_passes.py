@@ -1,7 +1,6 @@
 """The forward and backward passes of every section under a plan: sums of its lines, copies of weights and gradients,
 and what recomputation adds. One policy is put together at a time; layers under two policies are the mean of both."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,11 +40,8 @@ class StepParts:
     backward: dict[str, LayerPass]
 
 
-def mixed_passes(
-    setting: Setting, layers: StageLayers, degrees: dict[str, Any], make: Callable[[Setting], Passes]
-) -> Passes:
-    """The passes of a plan, which `make` gives for one remat policy; of layers under two policies, the mean."""
-    passes = [make(setting.with_remat(policy)) for policy in layer_policies(setting.plan.remat)]
+def mixed_passes(setting: Setting, layers: StageLayers, degrees: dict[str, Any], passes: list[Passes]) -> Passes:
+    """The passes of a plan from those under each of its remat policies; of layers under two policies, the mean."""
     if len(passes) == 1:
         return passes[0]
     (forward, backward), (other_forward, other_backward) = passes
