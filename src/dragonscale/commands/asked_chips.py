@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dragonscale.commands.given import targets_of
+from dragonscale.commands.given import comma_list, targets_of
 from dragonscale.errors import InputError, shorten
 from dragonscale.physics.hardware import Chip, Slice, chip_names, load_chip, parse_target
 from dragonscale.physics.hardware.catalogue import is_chip
@@ -101,7 +101,7 @@ def read_targets(on: Any) -> tuple[dict[str, tuple[Chip, Slice | None]], bool]:
     """
     if not isinstance(on, str):
         return targets_of(on if isinstance(on, list | tuple) else [on]), False
-    parts = list(filter(None, map(str.strip, on.split(","))))
+    parts = comma_list(on)
     if any(part.lower() in ANYWHERE for part in parts):
         if len(parts) > 1:
             raise InputError(f"--on is {shorten(on)}; 'any' is every chip of the catalogue and stands alone.")

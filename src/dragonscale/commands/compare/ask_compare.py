@@ -21,7 +21,7 @@ from dragonscale.commands.compare.sides import (
     serving_side,
     training_side,
 )
-from dragonscale.commands.given import unnamed
+from dragonscale.commands.given import comma_list, unnamed
 from dragonscale.commands.questions.flag import written
 from dragonscale.commands.questions.train import CompareQuestion, TrainQuestion
 from dragonscale.commands.record import Face, Record, bind
@@ -211,7 +211,7 @@ def _several(things: Any) -> list[Any]:
         return list(things)
     if not isinstance(things, str):
         return [things]
-    return list(filter(None, map(str.strip, things.split(",")))) or [""]
+    return comma_list(things) or [""]
 
 
 def _programs(text: str) -> list[str]:
@@ -221,7 +221,7 @@ def _programs(text: str) -> list[str]:
     (['vllm,max_seqs=64', 'sglang'], [''])
     """
     programs: list[str] = []
-    for part in filter(None, map(str.strip, text.split(","))):
+    for part in comma_list(text):
         if "=" in part:
             if not programs:
                 raise InputError(f"{shorten(part)} is a setting without an engine before it.")

@@ -20,6 +20,7 @@ from typing import Any
 
 import msgspec
 
+from dragonscale.commands.given import comma_list
 from dragonscale.commands.questions.simulate import SimulateQuestion
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.physics.units import parse, parse_count, parse_length
@@ -92,7 +93,7 @@ def read_pools(text: str) -> list[PoolTable]:
         return [checked(table, PoolTable, "pool", f"of the fleet file {Path(text).name}") for table in tables]
     pools: list[dict[str, Any]] = []
     plan_settings = {field.name for field in fields(ServingPlan)}
-    for part in filter(None, map(str.strip, text.split(","))):
+    for part in comma_list(text):
         name, equals, value = part.partition("=")
         if not equals:
             pools.append({"on": name})
@@ -149,7 +150,7 @@ def read_tiers(text: str) -> tuple[TierSize, ...]:
     [False, True]
     """
     tiers: list[TierSize] = []
-    for part in filter(None, map(str.strip, text.split(","))):
+    for part in comma_list(text):
         name, equals, value = part.partition("=")
         if not equals:  # a size alone is of the host's memory
             name, value = "host", part
