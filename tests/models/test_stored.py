@@ -4,7 +4,7 @@ from typing import Any
 
 from dragonscale.models import load_model
 from dragonscale.models.checkpoints.stored import StoredTensor, dtype_by_part
-from dragonscale.models.flops import parameters
+from dragonscale.models.count import parameters
 from dragonscale.training.advice.inverse import deeper
 
 DTYPES = {"BF16": "bf16", "F8_E4M3": "fp8"}

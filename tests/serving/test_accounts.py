@@ -12,6 +12,7 @@ from typing import Any
 import numpy
 import pytest
 
+import dragonscale as ds
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.serving.engine.plan import parse_serving_plan
@@ -66,6 +67,15 @@ CASES: dict[str, tuple[str, str, str, str]] = {
 }
 TABLES = ("one chip", "wide experts, sglang", "compiled experts", "windows")
 """Cases whose table of the simulator is looked at, which takes longer."""
+
+
+STEADY: dict[str, dict[str, Any]] = {
+    "full batches": {"model": "llama3-8b", "on": "h100:1", "plan": "tp1", "prompt": 1024, "output": 256},
+    "a rate": {"model": "llama3-8b", "on": "h100:1", "plan": "tp1", "prompt": 4000, "output": 64, "rate": "3/s"},
+    "drafting": {"model": "llama3-8b", "on": "h100:1", "plan": "tp1", "accept": 0.8},
+    "stopped by prompts": {"model": "llama3-8b", "on": "v5e:2x4", "plan": "tp8", "engine": "jetstream"},
+}
+"""Questions to `ds.serve`, whose first row is held."""
 
 
 def one(value: Any) -> float:
@@ -128,5 +138,18 @@ def test_iterations_and_memory_add_up_as_they_did(name: str) -> None:
     assert_equal(account(name), read_account(ACCOUNTS, name), name)
 
 
+def steady_account(name: str) -> dict[str, Any]:
+    """The steady state of a replica: latencies, throughput and memory as `dscale serve` tells them."""
+    row = ds.serve(**STEADY[name]).configs[0]
+    fields = ("batch", "ttft_s", "tpot_s", "output_tokens_per_s_per_chip", "requests_per_s", "hbm_bytes")
+    return {field: getattr(row, field) for field in fields}
+
+
+@pytest.mark.parametrize("name", STEADY)
+def test_steady_states_are_what_they_were(name: str) -> None:
+    assert_equal(steady_account(name), read_account(ACCOUNTS, name), name)
+
+
 if __name__ == "__main__":
-    write_accounts(ACCOUNTS, {name: account(name) for name in CASES})
+    steady = {name: steady_account(name) for name in STEADY}
+    write_accounts(ACCOUNTS, {name: account(name) for name in CASES} | steady)
