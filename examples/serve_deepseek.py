@@ -91,7 +91,7 @@ def ratio() -> None:
     for output in (100, 500, 2000):
         ask = Ask(2000, output, apart=True)
         prefilling, decoding = (largest(on, ways, ask) for on, ways in (("h100:32", 32), ("h100:72", 72)))
-        pair = pools(prefilling, decoding, ask, most=8)
+        pair = pools(prefilling, decoding, ask, max_decodes=8)
         print(
             f"  answers of {output:>5,}: {pair.prefills:>2} feed {pair.decodes}, batch {pair.decode.batch // 72} "
             f"a chip; a cache of {pair.transfer_bytes / 1e6:.0f} MB "

@@ -43,6 +43,8 @@ LAYOUT = {
 """Token types that are no code."""
 SCOPES = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+ROOM = 500
+"""Ceilings on tokens are multiples of this."""
 VAGUE_NAMES = frozenset(
     (
         *("one", "found", "told", "held", "kept", "made", "near", "apart", "again", "own", "place", "said", "beside"),
@@ -146,12 +148,14 @@ def ceilings() -> dict[str, dict[str, int]]:
 
 
 def limits_of(count: CodeCount) -> dict[str, int]:
-    """The tightest whole limits that a package keeps: ceilings rounded up, the floor of comments rounded down."""
+    """The tightest limits that a package keeps: ceilings rounded up (those on tokens to the next 500, so that a small
+    change needs no new one), the floor of comments rounded down."""
     return {
-        "tokens": count.tokens,
+        "tokens": ROOM * math.ceil(count.tokens / ROOM),
         "conditionals": math.ceil(count.per_10k(count.conditionals)),
         "nested": count.nested,
         "comprehensions": math.ceil(count.per_10k(count.comprehensions)),
+        "vague": math.ceil(1000 * count.vague_names / max(count.names, 1)),
         "comments": math.floor(count.per_10k(count.comments)),
     }
 
@@ -161,7 +165,7 @@ def broken_limits(counts: dict[str, CodeCount], limits: dict[str, dict[str, int]
     faults = [f"{name} has no ceiling" for name in sorted(counts.keys() - limits.keys())]
     faults += [f"{name} has a ceiling and is no package" for name in sorted(limits.keys() - counts.keys())]
     for name in sorted(counts.keys() & limits.keys()):
-        today = limits_of(counts[name])
+        today = limits_of(counts[name]) | {"tokens": counts[name].tokens}
         for what, limit in limits[name].items():
             if what == "comments" and today[what] < limit:
                 faults.append(f"{name}: {today[what]} comments per 10,000 tokens, at least {limit} are wanted")
@@ -192,7 +196,8 @@ def write_limits(limits: dict[str, dict[str, int]]) -> None:
 
 
 def table(counts: dict[str, CodeCount], before: dict[str, CodeCount] | None = None) -> list[str]:
-    """The lines that are printed, the largest package first; with `before`, the change in tokens."""
+    """The lines that are printed, the largest package first; with `before`, the change in tokens, and below each
+    package that changed what it was."""
     head = (
         f"{'package':14}{'files':>6}{'lines':>9}{'tokens':>11}{'a line':>8}{'if-else':>9}{'nested':>8}{'compr.':>8}"
         f"{'comments':>10}{'vague':>8}"
@@ -202,15 +207,22 @@ def table(counts: dict[str, CodeCount], before: dict[str, CodeCount] | None = No
     earlier = dict(before or {}) | {"all": sum((before or {}).values(), CodeCount())}
     lines = [head + (f"{'change':>11}" if before else "")]
     for name, count in rows:
-        line = (
-            f"{name:14}{count.files:6}{count.lines:9,}{count.tokens:11,}{count.tokens / max(count.lines, 1):8.1f}"
-            f"{count.per_10k(count.conditionals):9.0f}{count.nested:8}{count.per_10k(count.comprehensions):8.0f}"
-            f"{count.per_10k(count.comments):10.0f}{100 * count.vague_names / max(count.names, 1):7.1f}%"
-        )
+        line = _row(name, count)
+        was = earlier.get(name)
         if before:
-            line += f"{count.tokens - earlier.get(name, CodeCount()).tokens:+11,}"
+            line += f"{count.tokens - (was or CodeCount()).tokens:+11,}"
         lines.append(line)
+        if was is not None and before and was != count:
+            lines.append(_row("  was", was))
     return lines
+
+
+def _row(name: str, count: CodeCount) -> str:
+    return (
+        f"{name:14}{count.files:6}{count.lines:9,}{count.tokens:11,}{count.tokens / max(count.lines, 1):8.1f}"
+        f"{count.per_10k(count.conditionals):9.0f}{count.nested:8}{count.per_10k(count.comprehensions):8.0f}"
+        f"{count.per_10k(count.comments):10.0f}{100 * count.vague_names / max(count.names, 1):7.1f}%"
+    )
 
 
 def counts_at(commit: str) -> dict[str, CodeCount]:

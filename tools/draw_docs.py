@@ -140,7 +140,7 @@ def _shard(kind: str) -> Chart:
 
 
 def _chips() -> Chart:
-    from dragonscale.commands.charts.pictures import draw_chips
+    from dragonscale.commands.chips_charts import draw_chips
     from dragonscale.commands.chips_report import chips_report
 
     return draw_chips(chips_report(), "roofs")

@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -32,8 +32,8 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
 ENOUGH = 0.8
 """The share of bugs that tests must notice."""
-MAX_TESTS = 400
-"""Tests that a bug meets at most; those of the package that it is in come first."""
+MAX_TEST_S = 60.0
+"""Seconds of tests that a bug meets at most, as they took in the recording run."""
 RECORDER = '''"""Records which test calls a function that is going to be changed; written by tools.mutants."""
 
 import os
@@ -129,6 +129,7 @@ def callers_of(mutants: Sequence[Mutant], folder: Path, paths: Sequence[str], jo
         text = (SOURCE / file).read_text(encoding="utf-8")
         (source / file).write_text(with_recorders(text, planted), encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-n", str(jobs), "-p", "no:cacheprovider", "-rfE", "--tb=no"]
+    command += ["--durations=0", "--durations-min=0"]
     run = subprocess.run(
         [*command, "--continue-on-collection-errors", *paths],
         cwd=ROOT,
@@ -147,18 +148,27 @@ def callers_of(mutants: Sequence[Mutant], folder: Path, paths: Sequence[str], jo
             number, test = row.split("\t")
             if test not in failing and test.partition("::")[0] not in failing:
                 callers[int(number)].add(test)
-    return {number: nearest_first(mutants[number], tests)[:MAX_TESTS] for number, tests in callers.items()}
+    seconds: dict[str, float] = defaultdict(float)
+    for took, test in re.findall(r"^([0-9.]+)s (?:setup|call|teardown) +(.+)$", run.stdout, re.M):
+        seconds[test] += float(took)
+    return {number: nearest_first(mutants[number], tests, seconds) for number, tests in callers.items()}
 
 
-def nearest_first(mutant: Mutant, tests: set[str]) -> list[str]:
-    """Tests in files named after the module, then those of its package, then the others."""
+def nearest_first(mutant: Mutant, tests: set[str], seconds: Mapping[str, float]) -> list[str]:
+    """Tests in files named after the module, then those of its package, then the others, quick ones first; as many as
+    take `MAX_TEST_S`."""
     parts = Path(mutant.file).with_suffix("").parts
 
-    def distance(test: str) -> tuple[bool, bool, str]:
+    def distance(test: str) -> tuple[bool, bool, float, str]:
         path = test.partition("::")[0]
-        return parts[-1] not in path, not any(part in path for part in parts[1:-1]), test
+        return parts[-1] not in path, not any(part in path for part in parts[1:-1]), seconds.get(test, 0.0), test
 
-    return sorted(tests, key=distance)
+    chosen, total = list[str](), 0.0
+    for test in sorted(tests, key=distance):
+        if total + seconds.get(test, 0.0) <= MAX_TEST_S:
+            chosen.append(test)
+            total += seconds.get(test, 0.0)
+    return chosen
 
 
 def try_mutant(mutant: Mutant, tests: Sequence[str], folder: Path, limit_s: float) -> Outcome:

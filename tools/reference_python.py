@@ -201,7 +201,19 @@ def _class_fields(kind: type) -> list[str]:
 
 
 def _fields(kind: type) -> list[tuple[str, str, str, str]]:
-    """Name, type, default and description of each field; a string below a field describes it."""
+    """Name, type, default and description of each field, inherited ones first; a string below a field describes it."""
+    bases = [base for base in kind.__mro__[:0:-1] if _has_fields(base)]
+    inherited = [field for base in bases for field in _own_fields(base)]
+    return [*inherited, *_own_fields(kind)]
+
+
+def _has_fields(base: type) -> bool:
+    """Whether a base is one of our records, and not what all answers have in common."""
+    return base.__module__.startswith("dragonscale.") and base.__module__ != "dragonscale.commands.record"
+
+
+def _own_fields(kind: type) -> list[tuple[str, str, str, str]]:
+    """The fields that a class declares itself."""
     found: list[tuple[str, str, str, str]] = []
     body = _parsed(kind).body
     for node, after in zip(body, [*body[1:], None], strict=True):

@@ -4,6 +4,7 @@ of a TPU's compiler."""
 from typing import Any
 
 import dragonscale as ds
+from dragonscale.commands.hlo.hlo_blocks import _operand_text  # pyright: ignore[reportPrivateUsage]
 from dragonscale.physics.rooflines import Cost, Rates, roofline
 from tests.book.casebook import solves
 from tests.book.solve_jax_stuff import device_mesh, jax_of_devices
@@ -49,7 +50,7 @@ def parse_fusion(given: dict[str, Any]) -> dict[str, Any]:
         "tiles": result.tiles,
         "memory_space": result.memory_space,
         "memory": result.memory,
-        "operands": [operand.told for operand in op.operands],
+        "operands": [_operand_text(operand) for operand in op.operands],
         "kind": op.fusion_kind,
         "calls": op.calls[0],
     }

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from dragonscale.blocks.charts import Chart
+from dragonscale.commands import chips_charts
 from dragonscale.commands.charts import pictures
 from dragonscale.commands.chips_report import chips_report
 from dragonscale.commands.collective import CollectiveQuestion, ask
@@ -76,9 +77,9 @@ def test_a_sharded_einsum_has_bars_and_a_mesh() -> None:
 
 
 def test_chips_and_models() -> None:
-    assert "v5p: 459 TFLOP/s" in said(pictures.draw_chips(chips_report(), "roofs"))
-    assert re.search(r"and \d more: 2\.25 to 2\.52 PFLOP/s", said(pictures.draw_chips(chips_report(), "roofs")))
-    assert "2.5 PFLOP/s" in said(pictures.draw_chips(chips_report(), "flops"))
+    assert "v5p: 459 TFLOP/s" in said(chips_charts.draw_chips(chips_report(), "roofs"))
+    assert re.search(r"and \d more: 2\.25 to 2\.52 PFLOP/s", said(chips_charts.draw_chips(chips_report(), "roofs")))
+    assert "2.5 PFLOP/s" in said(chips_charts.draw_chips(chips_report(), "flops"))
     model = model_report(load_model("llama3-70b"), 8192)
     assert re.search(r"mlp \| attention", said(draw_models(model, "parameters")))
 

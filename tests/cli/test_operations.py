@@ -131,3 +131,10 @@ def test_shard_says_what_is_needed_before_how(capsys: pytest.CaptureFixture[str]
 def test_the_next_command_of_a_model_keeps_length_and_format(capsys: pytest.CaptureFixture[str]) -> None:
     text = told(capsys, "models", "llama3-70b", "--seq", "32k", "--kv-dtype", "fp8")
     assert "dscale estimate llama3-70b --context 32k --kv-dtype fp8" in text
+
+
+def test_shard_on_a_chip_leaves_times_out_while_sizes_are_open(capsys: pytest.CaptureFixture[str]) -> None:
+    text = told(capsys, "shard", "A[I_X, J] @ B[J_X, K] -> C[I, K]", "--mesh", "X=4", "--on", "v5e")
+    assert "I*J*K/2 FLOPs" in text
+    assert "Give sizes (--sizes I=" in text
+    assert "at best" not in text

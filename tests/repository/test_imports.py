@@ -18,8 +18,15 @@ HEAVY = (
     "dragonscale.blocks.charts",
 )
 """Rooms that a command may load only when it needs them."""
-TABLES = ("dragonscale", "dragonscale.faces.cli", "dragonscale.faces.cli.table", "dragonscale.faces.commands")
-"""Modules and packages that load what they name on first use: the tables of commands and of public names."""
+TABLES = (
+    "dragonscale",
+    "dragonscale.faces.cli",
+    "dragonscale.faces.cli.table",
+    "dragonscale.faces.commands",
+    "dragonscale.web.views.why",
+)
+"""Modules and packages that load what they name on first use: the tables of commands, of public names, and of what
+derives the numbers of each view."""
 INSIDE_LEFT = {
     "commands.estimate": 1,
     "commands.explain": 5,

@@ -83,11 +83,16 @@ def test_a_bug_meets_the_callers_of_its_function(scratch: Path) -> None:
 def test_tests_of_the_module_come_first() -> None:
     tests = {"tests/cli/test_a.py::test", "tests/training/test_b.py::test", "tests/training/test_memory.py::test"}
     mutant = Mutant("dragonscale/training/memory/memory.py", "", 1, [], [])
-    assert [test.split("/")[-1] for test in nearest_first(mutant, tests)] == [
+    assert [test.split("/")[-1] for test in nearest_first(mutant, tests, {})] == [
         "test_memory.py::test",
         "test_b.py::test",
         "test_a.py::test",
     ]
+
+
+def test_quick_tests_come_first_and_there_is_an_end() -> None:
+    seconds = {"tests/a.py::slow": 40.0, "tests/b.py::quick": 0.1, "tests/c.py::slower": 45.0}
+    assert nearest_first(PRODUCT, set(seconds), seconds) == ["tests/b.py::quick", "tests/a.py::slow"]
 
 
 def test_what_lived_is_shown() -> None:

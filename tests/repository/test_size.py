@@ -9,7 +9,7 @@ import pytest
 from tools import code_density
 from tools.code_density import CEILINGS, PACKAGE, ROOT, TOP, CodeCount, ceilings, count_code, count_packages
 
-LIMITS = {"tokens": 1000, "conditionals": 50, "nested": 1, "comprehensions": 60, "comments": 10}
+LIMITS = {"tokens": 1000, "conditionals": 50, "nested": 1, "comprehensions": 60, "vague": 100, "comments": 10}
 WHOLE = tomllib.loads(CEILINGS.read_text(encoding="utf-8"))["whole"]
 
 
@@ -55,11 +55,13 @@ def test_code_is_counted(text: str, expected: dict[str, int]) -> None:
         ({"conditionals": 6}, "a: conditionals 60, the ceiling is 50"),
         ({"nested": 2}, "a: nested 2, the ceiling is 1"),
         ({"comprehensions": 7}, "a: comprehensions 70, the ceiling is 60"),
+        ({"vague_names": 3}, "a: vague 150, the ceiling is 100"),
         ({"comments": 0}, "a: 0 comments per 10,000 tokens, at least 10 are wanted"),
     ],
 )
 def test_a_broken_limit_is_named(change: dict[str, int], fault: str) -> None:
     kept = {"tokens": 1000, "conditionals": 5, "nested": 1, "comprehensions": 6, "comments": 2}
+    kept |= {"names": 20, "vague_names": 2}
     assert code_density.broken_limits({"a": CodeCount(**kept)}, {"a": LIMITS}) == []
     assert code_density.broken_limits({"a": CodeCount(**(kept | change))}, {"a": LIMITS}) == [fault]
 
@@ -74,5 +76,5 @@ def test_a_package_needs_a_ceiling_and_a_ceiling_a_package() -> None:
 def test_ceilings_are_lowered_and_never_raised() -> None:
     count = CodeCount(tokens=2000, conditionals=2, comprehensions=20, comments=4)
     assert code_density.tightened({"a": count}, {"a": LIMITS}) == {
-        "a": {"tokens": 1000, "conditionals": 10, "nested": 0, "comprehensions": 60, "comments": 20}
+        "a": {"tokens": 1000, "conditionals": 10, "nested": 0, "comprehensions": 60, "vague": 0, "comments": 20}
     }

@@ -69,7 +69,7 @@ def test_a_search_agrees_with_its_plans_judged_alone(searches: list[tuple[Job, F
 
 
 def test_a_cost_that_is_no_number_ends_a_search_and_names_its_term(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(optimizer_update, "muon_seconds", lambda *_, **__: numpy.nan)
+    monkeypatch.setattr(optimizer_update, "state_seconds", lambda *_, **__: numpy.nan)
     with pytest.raises(NonFiniteCost, match=r"optimizer of plans with .* came out as nan"):
         search(job_of("llama3-8b"), bounded=False)
 
@@ -88,7 +88,7 @@ def test_a_cost_that_is_no_number_ends_a_single_plan_and_names_its_line(monkeypa
 def test_the_command_line_tells_it_in_a_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(optimizer_update, "muon_seconds", lambda *_, **__: numpy.inf)
+    monkeypatch.setattr(optimizer_update, "state_seconds", lambda *_, **__: numpy.inf)
     code = run(["train", "llama3-8b", "--on", "h100:8", "--batch", "64seq", "--seq", "4k", "--stack", "megatron-core"])
     told = capsys.readouterr().err
     assert code == 1

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dragonscale.commands.given import targets_of
+from dragonscale.commands.given import comma_list, targets_of
 from dragonscale.errors import InputError, shorten
 from dragonscale.physics.hardware import Chip, Slice, chip_names, load_chip, parse_target
 from dragonscale.physics.hardware.catalogue import is_chip
@@ -101,7 +101,7 @@ def read_targets(on: Any) -> tuple[dict[str, tuple[Chip, Slice | None]], bool]:
     """
     if not isinstance(on, str):
         return targets_of(on if isinstance(on, list | tuple) else [on]), False
-    parts = [part.strip() for part in on.split(",") if part.strip()]
+    parts = comma_list(on)
     if any(part.lower() in ANYWHERE for part in parts):
         if len(parts) > 1:
             raise InputError(f"--on is {shorten(on)}; 'any' is every chip of the catalogue and stands alone.")
@@ -114,7 +114,7 @@ def read_targets(on: Any) -> tuple[dict[str, tuple[Chip, Slice | None]], bool]:
             "=" not in part_of_fleet and is_chip(part_of_fleet.partition(":")[0].strip())
             for part_of_fleet in part.split("+")[1:]
         ):
-            each = ",".join(part_of_fleet.strip() for part_of_fleet in part.split("+"))
+            each = ",".join(map(str.strip, part.split("+")))
             raise InputError(
                 f"--on is {shorten(part)}; a slice is of one kind of chip and mixed fleets are not planned: --on "
                 f"{each} compares them."
@@ -144,7 +144,7 @@ def asked_targets(on: Any, question: Any) -> AskedTargets:
     notes = [*strange, *profile_notes(chip for chip, _ in priced)]
     if not everywhere:
         notes += kin_notes(chip for chip, _ in priced)
-    read = [text for text in map(slice_note, named) if text]
+    read = list(filter(None, map(slice_note, named)))
     return AskedTargets(dict(zip(named, priced, strict=True)), everywhere, read, notes)
 
 
@@ -163,9 +163,9 @@ def _with_own(on: Any) -> Any:
     except OSError:
         return on
     if isinstance(on, list | tuple):
-        return [_with_own(target) for target in on]
+        return list(map(_with_own, on))
     if isinstance(on, str):
-        return ",".join(_named_own(target) for target in on.split(","))
+        return ",".join(map(_named_own, on.split(",")))
     chip = on if isinstance(on, Chip) else getattr(on, "chip", None)
     if not isinstance(chip, Chip) or chip.kernels or own_file(chip) is None:
         return on

@@ -111,7 +111,7 @@ def _name(name: str, value: Any, source: str) -> CalcName:
         return CalcName(name, number, value.unit, text, source, name.endswith(")"))
     # a shape, such as that of a slice
     if isinstance(value, tuple) and all(isinstance(size, Measure) for size in value):
-        return CalcName(name, None, "", "x".join(str(size) for size in value), source)
+        return CalcName(name, None, "", "x".join(map(str, value)), source)
     simple = isinstance(value, Measure | str | bool) or value is None
     if simple:
         text = str(value)
@@ -131,7 +131,7 @@ LONGEST = 50
 
 def calc_blocks(report: CalcReport, _detail: bool) -> Sheet:
     """The answers, and under them facts with their sources and functions with their meaning."""
-    blocks: list[Block] = [Verbatim("\n".join(_told(name_row) for name_row in report.answers))]
+    blocks: list[Block] = [Verbatim("\n".join(map(_told, report.answers)))]
     facts = [name_row for name_row in report.names if not name_row.function]
     if facts:
         columns = [Column(""), Column("", right=True), Column("", wrap=True)]

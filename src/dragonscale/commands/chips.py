@@ -2,10 +2,11 @@
 
 import shlex
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dragonscale.blocks.sheet import Column, NextStep, Prose, Sheet, Title, Verbatim, amount, facts, sheet, table
 from dragonscale.commands import chips_report as reports
+from dragonscale.commands.chips_charts import draw_chips
 from dragonscale.commands.chips_layout import LayoutReport, layout_report
 from dragonscale.commands.given import maybe_target
 from dragonscale.commands.grids import grid, summary
@@ -16,9 +17,6 @@ from dragonscale.listener import Listener
 from dragonscale.physics.hardware.chip_file import TEMPLATE
 from dragonscale.physics.hardware.price_book import Offer
 from dragonscale.physics.units import render
-
-if TYPE_CHECKING:
-    from dragonscale.blocks.charts.chart import Chart
 
 ChipsAnswer = reports.ChipsReport | reports.ChipReport | reports.SliceReport | LayoutReport | reports.TemplateReport
 
@@ -207,16 +205,8 @@ def layout_blocks(report: LayoutReport, _detail: bool) -> Sheet:
     )
 
 
-def _draw(report: reports.ChipsReport | reports.ChipReport, kind: str) -> "Chart":
-    """The roofs of one chip's formats or of several chips, or bars of what they have."""
-    # charts load the reports of every other operation: only where a chart is asked for
-    from dragonscale.commands.charts.pictures import draw_chips
-
-    return draw_chips(report, kind)
-
-
-bind(reports.ChipsReport, Face(chips_blocks, _draw))
-bind(reports.ChipReport, Face(chip_blocks, _draw))
+bind(reports.ChipsReport, Face(chips_blocks, draw_chips))
+bind(reports.ChipReport, Face(chip_blocks, draw_chips))
 bind(reports.SliceReport, Face(slice_blocks))
 bind(LayoutReport, Face(layout_blocks))
 bind(reports.TemplateReport, Face(lambda report, _detail: Sheet((Verbatim(report.text.rstrip()),))))

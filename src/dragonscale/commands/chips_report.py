@@ -117,7 +117,7 @@ class ChipsReport(Record):
 
 def _plain(value: Any) -> float | list[float]:
     if isinstance(value, tuple):
-        return [float(item) for item in value]
+        return list(map(float, value))
     return float(value)
 
 
@@ -202,7 +202,7 @@ def chips_report(source: str = "") -> ChipsReport:
         read = chips
     if not read:
         raise unknown("source of chips called", source, {name for chip in chips for name in chip.sources})
-    return ChipsReport([chip_report(chip) for chip in read])
+    return ChipsReport(list(map(chip_report, read)))
 
 
 class AxisRow(msgspec.Struct):

@@ -108,7 +108,7 @@ def read_axes(text: str, axes: Mapping[str, object]) -> tuple[str, ...]:
     if not text.strip():
         return tuple(axes)
     joined = text.strip()
-    names = tuple(part.strip() for part in joined.split(","))
+    names = tuple(map(str.strip, joined.split(",")))
     # letters of axes written together
     if joined not in axes and all(letter in axes for letter in joined):
         names = tuple(joined)

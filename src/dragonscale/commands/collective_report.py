@@ -307,7 +307,7 @@ class TransferReport(Record):
 
 def read_position(text: str, slice_: Slice, flag: str) -> tuple[int, ...]:
     """`0,3` as the place of a chip of a slice."""
-    parts = [part.strip() for part in text.split(",")]
+    parts = list(map(str.strip, text.split(",")))
     if not all(part.isdecimal() for part in parts):
         example = ",".join("0" for _ in slice_.shape)
         raise InputError(f"{flag} is {text!r}; write the place of a chip of {slice_}, such as {example}.")

@@ -135,7 +135,7 @@ def devices() -> list[str]:
         except (OSError, subprocess.SubprocessError):
             listed = None
         if listed is not None and listed.returncode == 0:
-            return [line.strip() for line in listed.stdout.splitlines() if line.strip()]
+            return list(filter(None, map(str.strip, listed.stdout.splitlines())))
     return [f"{name}: {path}" for name, files in ACCELERATORS for path in sorted(map(str, Path("/dev").glob(files)))]
 
 

@@ -101,6 +101,15 @@ def size_lists(sizes: Any) -> dict[str, list[int]]:
     return sizes_by_dim
 
 
+def comma_list(text: str) -> list[str]:
+    """What stands between commas, without blanks around it; nothing where nothing does.
+
+    >>> comma_list("h100:8, v5p,"), comma_list(" ")
+    (['h100:8', 'v5p'], [])
+    """
+    return list(filter(None, map(str.strip, text.split(","))))
+
+
 def read_part(text: str, flag: str, wanted: str, least: float, largest: float) -> float:
     """`40%` or `0.4` as a part between two; `wanted` says what to write.
 

@@ -1,6 +1,7 @@
 """How long an operation takes at best, what bounds it, and where that changes; or, without a chip, what it counts."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import msgspec
@@ -106,16 +107,24 @@ class RooflineReport(Record):
 
     def rows(self) -> list[dict[str, Any]]:
         """The samples of an open dim; the answer itself where there are none."""
-        whole = {name: value for name, value in self.to_dict().items() if not isinstance(value, list | dict)}
         if self.samples:
             return super().rows()
-        return [whole]
+        return [{name: value for name, value in self.to_dict().items() if not isinstance(value, list | dict)}]
 
 
-def prepare(expression: str, sizes: dict[str, int]) -> tuple[Einsum, dict[str, Number], list[str]]:
-    """The einsum, its sizes with symbols for those not given, and the names of the latter."""
+@dataclass(frozen=True)
+class SizedEinsum:
+    """An einsum, its sizes with symbols for those not given, and the names of the latter."""
+
+    line: Einsum
+    sizes: dict[str, Number]
+    free: list[str]
+
+
+def prepare(expression: str, sizes: dict[str, int]) -> SizedEinsum:
+    """An einsum that was written, with the sizes of its dims."""
     line = parse_einsum(expression)
-    return line, *open_sizes(Operation(line), sizes)
+    return SizedEinsum(line, *open_sizes(Operation(line), sizes))
 
 
 def open_sizes(operation: Operation | GivenCounts, sizes: dict[str, int]) -> tuple[dict[str, Number], list[str]]:
@@ -236,12 +245,20 @@ def _counted(
     level: str,
 ) -> RooflineReport:
     """What needs no chip: FLOPs and bytes, as formulas and as numbers. Amounts alone may lack either."""
-    whole, cost = not free, count({})
+    cost = count({})
     # once more with a letter for every dim, for the formulas
     letters = count({name: symbol(name) for name in operation.indices})
     # what only moves bytes is laid against the matrix unit
     unit, dtype = next(iter(cost.flops), ("matrix", "bf16"))
     moved = cost.bytes.get(level, 0)
+    flops = bytes_moved = intensity = None
+    if not free:
+        flops, bytes_moved = float(cost.total_flops), float(moved)
+        if moved:
+            intensity = float(cost.total_flops / moved)
+    formula = ""
+    if letters.bytes.get(level):
+        formula = _formula(letters.total_flops / letters.bytes[level])
     return RooflineReport(
         expression=str(operation),
         chip=None,
@@ -252,10 +269,10 @@ def _counted(
         free=free,
         flops_formula=_formula(letters.total_flops),
         bytes_formula=_formula(letters.bytes.get(level, 0)),
-        intensity_formula=_formula(letters.total_flops / letters.bytes[level]) if letters.bytes.get(level) else "",
-        flops=float(cost.total_flops) if whole else None,
-        bytes=float(moved) if whole else None,
-        intensity_flops_per_byte=float(cost.total_flops / moved) if whole and moved else None,
+        intensity_formula=formula,
+        flops=flops,
+        bytes=bytes_moved,
+        intensity_flops_per_byte=intensity,
     )
 
 
@@ -293,7 +310,9 @@ def _limits(cost: Cost, free: Sequence[str], level: str, critical: float | None)
         return []
     rows: list[IntensityLimit] = []
     for name, (others, limit) in large_limits(cost, free, level).items():
-        large = f"large {', '.join(others)}" if others else "always"
+        large = "always"
+        if others:
+            large = f"large {', '.join(others)}"
         rows.append(IntensityLimit(large, str(limit), _takes_over(name, limit, level, critical)))
     return rows
 
@@ -302,8 +321,10 @@ def _takes_over(name: str, limit: Any, level: str, critical: float | None) -> st
     """From where on compute binds, in the one letter of a limit where it has one."""
     if critical is None:
         return ""
+    if limit.is_number and limit > critical:
+        return "compute binds"
     if limit.is_number:
-        return "compute binds" if limit > critical else f"{spelled(level)} binds whatever they are"
+        return f"{spelled(level)} binds whatever they are"
     if limit.free_symbols == {symbol(name)}:
         points = solve_equal(limit, critical, symbol(name))
         if points:

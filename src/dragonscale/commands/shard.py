@@ -27,7 +27,7 @@ def ask(question: ShardQuestion, listener: Listener) -> ShardReport:
         axes = ""
     else:
         # two chips along each axis show which moves are needed
-        axes = ",".join(f"{axis}=2" for axis in prepare(question.expression, {})[0].axes)
+        axes = ",".join(f"{axis}=2" for axis in prepare(question.expression, {}).line.axes)
     if axes:
         listener.note(f"No mesh given: two chips along each axis (--mesh {axes}); other sizes need the same moves.")
     mesh = mesh_of(question.mesh or axes, chip, slice_)
@@ -38,7 +38,8 @@ def ask(question: ShardQuestion, listener: Listener) -> ShardReport:
     return report.came_from(mesh, listener.notes)
 
 
-MOST_CHIPS = 16
+# Chips whose blocks are listed.
+MAX_CHIPS = 16
 
 
 def shard_blocks(report: ShardReport, _detail: bool) -> Sheet:
@@ -66,7 +67,7 @@ def shard_blocks(report: ShardReport, _detail: bool) -> Sheet:
 
 def _blocks(report: ShardReport) -> Grid:
     """What each chip holds, the first of them where there are many."""
-    rows = [[row.chip, *row.at.values(), *row.holds] for row in report.blocks[:MOST_CHIPS]]
+    rows = [[row.chip, *row.at.values(), *row.holds] for row in report.blocks[:MAX_CHIPS]]
     chips = math.prod(report.mesh.values())
     foot = ""
     if chips > len(rows):
@@ -84,7 +85,10 @@ def _head(line: LineReport) -> str:
 
 def _arrays(line: LineReport) -> Grid:
     shape = {"each chip holds": lambda row: " x ".join(map(str, row.local_shape))}
-    return grid("shard-arrays", line.arrays, f"forward: {_head(line)}" if len(line.arrays) > 1 else "", own=shape)
+    title = ""
+    if len(line.arrays) > 1:  # an array alone is no einsum
+        title = f"forward: {_head(line)}"
+    return grid("shard-arrays", line.arrays, title, own=shape)
 
 
 def _ways(line: LineReport) -> list[Block]:
@@ -103,18 +107,20 @@ def _way(way: StrategyRow, number: int) -> Grid:
     rows = [_move(row) for row in way.collectives if row.when == "before"]
     if way.computes:
         flops = way.flops_per_chip
-        # a formula where a size is open
-        work = f"{flops} FLOPs" if isinstance(flops, str) else amount(flops, "FLOP")
+        work = amount(flops, "FLOP")
+        if isinstance(flops, str):  # a formula where a size is open
+            work += " FLOPs"
         work += f", {amount(way.hbm_read_bytes_per_chip, 'bytes')} read"
         work += f", {amount(way.hbm_written_bytes_per_chip, 'bytes')} written"
-        rows.append([f"{_work(way.local)} {way.local}", work, amount(_longer(way), "s")])
+        rows.append([f"{_work(way.local)} {way.local}", work, _longer(way)])
     rows += [_move(row) for row in way.collectives if row.when == "after"]
     head = f"{number}. {'cheapest' if number == 1 else 'or'}: {amount(way.wire_bytes_per_chip, 'bytes')} sent per chip"
     if way.bound_by:
         times = {"compute": way.math_s, "HBM": way.hbm_s, "network": way.comms_s}
         each = ", ".join(f"{name} {amount(time, 's')}" for name, time in times.items())
-        parts = f" ({each})" if way.computes else ""
-        head += f", {amount(way.lower_s, 's')} at best, bound by {way.bound_by}{parts}"
+        head += f", {amount(way.lower_s, 's')} at best, bound by {way.bound_by}"
+        if way.computes:  # a reshard has no compute to hold the network against
+            head += f" ({each})"
     columns = [Column("step", wrap=True), Column("per chip", wrap=True)]
     if way.bound_by:  # else there are no times
         columns.append(Column("at best", right=True))
@@ -141,21 +147,22 @@ def _spread(row: MoveRow) -> str:
     )
 
 
-def _longer(way: StrategyRow) -> float:
-    return max(float(way.math_s or 0.0), float(way.hbm_s or 0.0))
+def _longer(way: StrategyRow) -> str:
+    """The time of the local einsum, by compute or HBM; empty where an open size leaves which of them is longer open."""
+    if isinstance(way.math_s, str) or isinstance(way.hbm_s, str):
+        return ""
+    return amount(max(way.math_s or 0.0, way.hbm_s or 0.0), "s")
 
 
 def _move(row: MoveRow) -> list[str]:
     step = f"{row.collective} over {', '.join(row.axes)}: {row.array} -> {row.result}"
+    moved, seconds = amount(row.bytes, "bytes"), ""
     if isinstance(row.seconds, float):
         seconds = amount(row.seconds, "s")
-    else:
-        seconds = ""
-    exact = isinstance(row.seconds, float) and isinstance(row.book_s, float) and row.book_s > 1.001 * row.seconds
-    first_order = ""
-    if exact:
-        first_order = f"; {amount(row.book_s, 's')} to first order"
-    return [step, f"{amount(row.bytes, 'bytes')}{first_order}", seconds]
+        # the book leaves out the (N-1)/N, which long rings do not show
+        if isinstance(row.book_s, float) and row.book_s > 1.001 * row.seconds:
+            moved += f"; {amount(row.book_s, 's')} to first order"
+    return [step, moved, seconds]
 
 
 bind(ShardReport, Face(shard_blocks, draw_shard))

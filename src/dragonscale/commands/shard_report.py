@@ -164,12 +164,14 @@ def shard_report(
         raise InputError(
             f"{shorten(expression)} adds; {rule}: `dscale roofline` times it, a product (·) is sharded here."
         )
-    line, all_sizes, free = prepare(expression, sizes or {})
-    missing = next((axis for axis in line.axes if axis not in mesh.axes), None)
-    if missing is not None:
-        has = ", ".join(f"{name}={size}" for name, size in mesh.axes.items()) or "no axes"
-        uses = f"The expression uses the mesh axis {missing}, but the mesh has {has}"
-        raise InputError(f"{uses}; add {missing}=… to --mesh.")
+    einsum = prepare(expression, sizes or {})
+    line, all_sizes, free = einsum.line, einsum.sizes, einsum.free
+    for axis in line.axes:
+        if axis not in mesh.axes:
+            has = ", ".join(f"{name}={size}" for name, size in mesh.axes.items()) or "no axes"
+            raise InputError(
+                f"The expression uses the mesh axis {axis}, but the mesh has {has}; add {axis}=… to --mesh."
+            )
     chain = parse_chain(expression)
     # of a chain only the cheapest way of each einsum is of interest
     max_ways = max_ways or (WAYS if len(chain) == 1 else 1)
@@ -227,16 +229,22 @@ def line_report(planned: PlannedEinsum, sizes: dict[str, Number], mesh: Mesh, ma
 
 def _strategy_row(strategy: Strategy, sizes: dict[str, Number], mesh: Mesh) -> StrategyRow:
     """One way with its counts; with times where the mesh is of a chip, and a bound where all of them are numbers."""
-    times: dict[str, Any] = {} if mesh.chip is None else strategy.seconds(sizes, mesh, EXACT)
-    is_known = bool(times) and not any(map(is_symbolic, times.values()))
-    each = {name: shown(seconds) for name, seconds in times.items()}
+    each: dict[str, Value] = {}
+    lower_s = upper_s = bound_by = None
+    if mesh.chip is not None:
+        times = strategy.seconds(sizes, mesh, EXACT)
+        each = {name: shown(seconds) for name, seconds in times.items()}
+        lower_s, upper_s = shown(strategy.lower_seconds(sizes, mesh, EXACT)), shown(sum(times.values()))
+        if not any(map(is_symbolic, times.values())):  # which of two formulas is larger is not known
+            bound_by = _slowest(times)
+    flops = strategy.flops(sizes, mesh)
     before = [step for step in strategy.before if not step.free]  # slicing what a chip has costs nothing
     return StrategyRow(
         collectives=_rows(list(strategy.collectives), sizes, mesh, before),
         free_slices=[str(step) for step in strategy.steps if step.free],
         local=str(strategy.local),
         computes=not strategy.is_reshard,
-        flops_per_chip=shown(strategy.flops(sizes, mesh)),
+        flops_per_chip=shown(flops),
         hbm_read_bytes_per_chip=shown(strategy.hbm_read(sizes, mesh)),
         hbm_written_bytes_per_chip=shown(strategy.hbm_written(sizes, mesh)),
         hbm_bytes_per_chip=shown(strategy.hbm_bytes(sizes, mesh)),
@@ -245,10 +253,10 @@ def _strategy_row(strategy: Strategy, sizes: dict[str, Number], mesh: Mesh) -> S
         math_s=each.get("compute"),
         hbm_s=each.get("HBM"),
         comms_s=each.get("network"),
-        lower_s=shown(strategy.lower_seconds(sizes, mesh, EXACT)) if times else None,
-        upper_s=shown(sum(times.values())) if times else None,
-        bound_by=_slowest(times) if is_known else None,
-        flops_all_chips=shown(strategy.flops(sizes, mesh) * mesh.size(*mesh.axes)),
+        lower_s=lower_s,
+        upper_s=upper_s,
+        bound_by=bound_by,
+        flops_all_chips=shown(flops * mesh.size(*mesh.axes)),
     )
 
 
@@ -283,8 +291,12 @@ def _rows(steps: list[Step], sizes: dict[str, Number], mesh: Mesh, before: list[
 
 def _repeats(lines: list[LineReport], mesh: Mesh) -> str:
     """A sentence that chips repeat the work of others in the cheapest ways; else empty."""
-    ways = [line.strategies[0] for line in lines if line.strategies[0].computes]
-    return repeated([(way.flops_all_chips, way.repeated_over) for way in ways], mesh)
+    ways: list[tuple[float | str, list[str]]] = []
+    for line in lines:
+        way = line.strategies[0]
+        if way.computes:
+            ways.append((way.flops_all_chips, way.repeated_over))
+    return repeated(ways, mesh)
 
 
 def _advice(report: ShardReport) -> str:
@@ -292,22 +304,23 @@ def _advice(report: ShardReport) -> str:
     if not report.backward:
         needed, bound = _needs(report.forward_collectives), _bound(report, report.forward, report.forward_collectives)
         return f"Needs {needed}; {bound}."
-    moves = (report.forward_collectives, report.backward_collectives)
-    there, back = map(_needs, moves)
-    ends = [_bound(report, *lines) for lines in zip((report.forward, report.backward), moves, strict=True)]
-    if ends[0] != ends[1]:
-        return f"Forward needs {there}; {ends[0]}. Backward needs {back}; {ends[1]}."
+    there, back = _needs(report.forward_collectives), _needs(report.backward_collectives)
+    bound = _bound(report, report.forward, report.forward_collectives)
+    bound_back = _bound(report, report.backward, report.backward_collectives)
+    if bound != bound_back:
+        return f"Forward needs {there}; {bound}. Backward needs {back}; {bound_back}."
     if there == back:
-        return f"Needs {there}, forward and backward; {ends[0]}."
-    return f"Forward needs {there}. Backward needs {back}. {ends[0][0].upper()}{ends[0][1:]}."
+        return f"Needs {there}, forward and backward; {bound}."
+    return f"Forward needs {there}. Backward needs {back}. {bound[0].upper()}{bound[1:]}."
 
 
 def _needs(moves: list[MoveRow]) -> str:
-    names = [
-        f"{row.collective} of {row.array.split('[')[0].split(':')[0] or row.array} over {', '.join(row.axes)}"
-        for row in moves
-    ]
-    return "; ".join(names) or "no communication"
+    needs: list[str] = []
+    for row in moves:
+        # the array's letter: `A` of `A[I_X, J]`
+        letter = row.array.split("[")[0].split(":")[0]
+        needs.append(f"{row.collective} of {letter or row.array} over {', '.join(row.axes)}")
+    return "; ".join(needs) or "no communication"
 
 
 def _bound(report: ShardReport, lines: list[LineReport], moves: list[MoveRow]) -> str:
@@ -316,17 +329,20 @@ def _bound(report: ShardReport, lines: list[LineReport], moves: list[MoveRow]) -
         return "add --on CHIP for times"
     if report.free:
         return f"give sizes (--sizes {report.free[0]}=…) to see what bounds it"
-    best = [line.strategies[0] for line in lines]
-    if not any(way.computes for way in best):
-        alone = "a reshard computes nothing, so the network alone takes the time"
-        if moves:
-            return alone
+    times = {"compute": 0.0, "HBM": 0.0, "the network": 0.0}
+    computes = False
+    for line in lines:
+        # the cheapest way of each einsum
+        way = line.strategies[0]
+        computes = computes or way.computes
+        times["compute"] += float(way.math_s or 0)
+        times["HBM"] += float(way.hbm_s or 0)
+    for row in moves:
+        times["the network"] += float(row.seconds or 0)
+    if not computes and moves:
+        return "a reshard computes nothing, so the network alone takes the time"
+    if not computes:
         return "each chip keeps its part of what it has"
-    times = {
-        "compute": sum(float(way.math_s or 0) for way in best),
-        "HBM": sum(float(way.hbm_s or 0) for way in best),
-        "the network": sum(float(row.seconds or 0) for row in moves),
-    }
     bound = max(times, key=lambda name: times[name])
     if bound == "compute":
         return "bound by compute, under which everything else can hide"
@@ -334,16 +350,14 @@ def _bound(report: ShardReport, lines: list[LineReport], moves: list[MoveRow]) -
         against = f"{times[bound] / times['compute']:.3g}x the compute time"
     else:
         against = "no FLOPs"
-    larger = "larger kept dims reuse what is read, narrower dtypes read less"
+    change = "a larger dim that no collective carries, or fewer chips per axis, helps"
     if bound == "HBM":
-        change = larger
-    else:
-        change = "a larger dim that no collective carries, or fewer chips per axis, helps"
+        change = "larger kept dims reuse what is read, narrower dtypes read less"
     return f"bound by {bound}, {against}: {change}"
 
 
 # Chips listed at most: the pattern is plain long before.
-MOST = 1024
+MAX_CHIPS = 1024
 
 
 def block_rows(array: Array, sizes: Sizes, mesh: Mesh) -> list[BlockRow]:
@@ -354,12 +368,13 @@ def block_rows(array: Array, sizes: Sizes, mesh: Mesh) -> list[BlockRow]:
     >>> [row.holds for row in rows]
     [['0:2', '0:3'], ['4:6', '0:3'], ['2:4', '0:3'], ['6:8', '0:3']]
     """
-    places = itertools.product(*(range(int(size)) for size in mesh.axes.values()))
-    positions = (dict(zip(mesh.axes, position, strict=True)) for position in itertools.islice(places, MOST))
-    return [
-        BlockRow(number, at, [_held(dim, sizes[dim.name], at, mesh) for dim in array.dims])
-        for number, at in enumerate(positions)
-    ]
+    rows: list[BlockRow] = []
+    # positions on the mesh, the last axis fastest
+    positions = itertools.product(*(range(int(size)) for size in mesh.axes.values()))
+    for chip, position in enumerate(itertools.islice(positions, MAX_CHIPS)):
+        at = dict(zip(mesh.axes, position, strict=True))
+        rows.append(BlockRow(chip, at, [_held(dim, sizes[dim.name], at, mesh) for dim in array.dims]))
+    return rows
 
 
 def _held(dim: Dim, size: Any, at: dict[str, int], mesh: Mesh) -> str:
@@ -372,8 +387,8 @@ def _held(dim: Dim, size: Any, at: dict[str, int], mesh: Mesh) -> str:
     return "all"
 
 
-# A way that takes at least so much of another is not worth a word.
-SHORTER = 0.98
+# A way that takes at least this fraction of another's time is not worth a word.
+MIN_SHORTER = 0.98
 
 
 def spread(
@@ -384,19 +399,18 @@ def spread(
         return [], None
     try:
         steps = spread_gather(step.before, step.after, mesh)
-        for step_ in steps:
-            local_shape(step_.after, sizes, mesh)
+        for part in steps:
+            local_shape(part.after, sizes, mesh)
     except InputError:
         return [], None  # the dim does not divide into so many parts
-    moves = [step_ for step_ in steps if not step_.free]
-    idle = [axis for step_ in moves for axis in step_.axes if axis not in step.axes]
-    best = sum(
-        float(collective_time(step_.kind, step_.volume(sizes, mesh), mesh.group(step_.axes), EXACT).lower)
-        for step_ in moves
-    )
-    if idle and best < SHORTER * seconds:
-        return (idle, best)
-    return ([], None)
+    idle, best_s = list[str](), 0.0
+    for part in steps:
+        if not part.free:  # slicing over the idle axes first costs nothing
+            idle += [axis for axis in part.axes if axis not in step.axes]
+            best_s += float(collective_time(part.kind, part.volume(sizes, mesh), mesh.group(part.axes), EXACT).lower)
+    if idle and best_s < MIN_SHORTER * seconds:
+        return idle, best_s
+    return [], None
 
 
 def repeated(ways: list[tuple[float | str, list[str]]], mesh: Mesh) -> str:
@@ -410,8 +424,11 @@ def repeated(ways: list[tuple[float | str, list[str]]], mesh: Mesh) -> str:
     if not axes:
         return ""
     text = f"{' and '.join(axes)} {'split' if axes[1:] else 'splits'} nothing"
-    flops_and_times = [(flops, mesh.size(*over)) for flops, over in ways if isinstance(flops, float)]
-    if len(flops_and_times) < len(ways):
-        return f"{text}: its chips repeat the work of others."
-    total, needed = sum(flops for flops, _ in flops_and_times), sum(flops / times for flops, times in flops_and_times)
+    total = needed = 0.0
+    for flops, over in ways:
+        if not isinstance(flops, float):  # a size is open
+            return f"{text}: its chips repeat the work of others."
+        total += flops
+        # chips along these axes all do the same work, of which the einsum takes it once
+        needed += flops / mesh.size(*over)
     return f"{text}: all chips do {render(total, 'FLOP')} together, {total / needed:.3g}x what the einsum takes."

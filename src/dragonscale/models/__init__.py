@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from dragonscale.models.transformer import Transformer, count_parameters, kv_bytes_per_token
 
 _HOMES = {
-    "activations": ("REMAT", "activation_bytes", "saved_tensors"),
-    "attention": ("Attention",),
-    "catalogue": ("model_names",),
-    "count": ("cache_bytes", "parameters"),
-    "ffn": ("Mlp", "Moe"),
-    "flops": ("Workload", "forward_flops", "training_flops"),
-    "huggingface.load": ("load_config",),
-    "latent": ("LatentAttention",),
-    "layer": ("Layer",),
-    "letters": ("simple",),
-    "load": ("load_model",),
-    "transformer": ("Transformer", "count_parameters", "kv_bytes_per_token"),
+    "activations": "REMAT activation_bytes saved_tensors",
+    "attention": "Attention",
+    "catalogue": "model_names",
+    "count": "cache_bytes parameters",
+    "ffn": "Mlp Moe",
+    "flops": "Workload forward_flops training_flops",
+    "huggingface.load": "load_config",
+    "latent": "LatentAttention",
+    "layer": "Layer",
+    "letters": "simple",
+    "load": "load_model",
+    "transformer": "Transformer count_parameters kv_bytes_per_token",
 }
-_HOME = {name: home for home, names in _HOMES.items() for name in names}
+_HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 __all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
 
 

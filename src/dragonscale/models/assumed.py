@@ -47,9 +47,12 @@ def read_asked(text: str) -> Asked:
 def write_asked(text: str, assume: Iterable[str] = (), family: str = "") -> str:
     """A model's text with what is assumed behind it."""
     read_assumptions(assume)  # refuses what would not be read back
-    parts = [*(part.strip() for part in assume), *([f"as={family}"] if family else [])]
+    parts = list(map(str.strip, assume))
+    if family:
+        parts.append(f"as={family}")
     if not parts:
         return text
+    # a model that has a query already gets more of it
     mark = "?" if read_asked(text).text == text else "&"
     return f"{text}{mark}{'&'.join(parts)}"
 
@@ -95,8 +98,9 @@ def assumed_fields(config: Mapping[str, Any], assume: Assumed) -> Mapping[str, A
     names one place. A field that is nowhere is added, to the language model where that is an object of its own."""
     if not assume:
         return config
-    changed = {key: dict(value) if isinstance(value, dict) else value for key, value in config.items()}
-    inside = {key: value for key, value in changed.items() if isinstance(value, dict)}
+    # copies of the objects inside, so that the config itself stays as it is
+    inside = {key: dict(value) for key, value in config.items() if isinstance(value, dict)}
+    changed = {**config, **inside}
     for name, value in assume.items():
         table, dot, key = name.rpartition(".")
         if dot:

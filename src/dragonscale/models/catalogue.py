@@ -56,7 +56,7 @@ def _index() -> dict[str, tuple[str, str]]:
             for alias in json.loads(aliases[1]) if aliases else ():
                 names[plain(alias)] = (path.stem, name)
             source = _SOURCE.search(body)
-            if source:
+            if source:  # of presets with one repository (a base and its variants) the first has its name
                 repositories.setdefault(plain(source[1]), (path.stem, name))
     return repositories | names
 
@@ -107,8 +107,14 @@ def nearest_preset(name: str) -> str:
     >>> nearest_preset("mistralai/Mixtral-8x7B-v0.2"), nearest_preset("zzz")
     ('mixtral-8x7b', '')
     """
-    matches = difflib.get_close_matches(plain(name)[:100], list(_index()), n=1, cutoff=MIN_SIMILARITY)
-    return _index()[matches[0]][1] if matches else ""
+    return next(iter(_similar(name, 1)), "")
+
+
+def _similar(name: str, count: int) -> list[str]:
+    """The presets with the most similar names and aliases, the nearest first."""
+    # the time grows with the length of the name, and no preset has a hundred letters
+    matches = difflib.get_close_matches(plain(name)[:100], list(_index()), count, MIN_SIMILARITY)
+    return [_index()[match][1] for match in matches]
 
 
 OTHERWISE = {
@@ -134,7 +140,9 @@ def _alike(size: str) -> list[str]:
     (['qwen3-8b', 'qwen2.5-7b', 'llama3-8b', 'mistral-7b-v0.3'], ['qwen3-8b', 'qwen2.5-7b', 'llama1-7b', 'mistral-7b'])
     """
     scale = 1e9 if size[-1:].lower() == "b" else 1e6
-    wanted = float(size[:-1] or 0) * scale if size[:1].isdigit() else 0.0
+    wanted = 0.0  # parameters
+    if size[:1].isdigit():
+        wanted = float(size[:-1] or 0) * scale
     if not wanted:
         return []
     nearest: dict[str, tuple[float, str]] = {}  # by family: how far its nearest size is, and the preset
@@ -151,8 +159,8 @@ def no_model(name: str, hint: str) -> InputError:
         return InputError(f"There is no file or folder {shorten(name)}.")
     guess = instead(name)
     guess = f"; {guess}" if guess.startswith("did you") else f". {guess}".rstrip()
-    matches = difflib.get_close_matches(plain(name)[:100], list(_index()), 16, MIN_SIMILARITY)  # nearest first
-    suggestions = list(dict.fromkeys(_index()[match][1] for match in matches))[:MAX_SUGGESTIONS]
+    # several aliases may be those of one preset
+    suggestions = list(dict.fromkeys(_similar(name, 16)))[:MAX_SUGGESTIONS]
     similar = f" Similar: {', '.join(sorted(suggestions))}." if suggestions else ""
     listing = f"`dscale models` lists all {len(model_names())}."
     return InputError(f"There is no model {shorten(name)}{guess or '.'}{similar} {listing} {hint}".rstrip())
@@ -217,8 +225,9 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
     """Two tables as one; inner tables are merged too."""
     merged = dict(below)
     for key, value in above.items():
-        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
-        merged[key] = _merged(merged[key], value) if both else value
+        if isinstance(value, Mapping) and isinstance(merged.get(key), Mapping):
+            value = _merged(merged[key], value)
+        merged[key] = value
     return merged
 
 

@@ -18,8 +18,8 @@ from dragonscale.physics.numbers import Number, ceil_to, minimum, product
 
 def weight_size(section: Section, weight: Array, active: bool = False) -> int:
     """Elements of a weight; with `active` those that one token uses."""
-    names = [(active and dim.select) or dim.name for dim in weight.dims]
-    return product(dim_size(section.dims, name, weight) for name in names)
+    # `e:x`: x of e experts are used
+    return product(dim_size(section.dims, (active and dim.select) or dim.name, weight) for dim in weight.dims)
 
 
 def parameters(sections: Iterable[Section], active: bool = False) -> dict[str, int]:
@@ -35,13 +35,14 @@ def parameters(sections: Iterable[Section], active: bool = False) -> dict[str, i
             if active and op.function == "lookup":
                 continue
             for weight in op.weights:
-                is_shared = weight.name in section.shared
-                key = weight.name if is_shared else f"{section.name}.{weight.name}"
+                key = weight.name  # of a shared weight, which other sections may name too
+                if key not in section.shared:
+                    key = f"{section.name}.{key}"
                 if key in counted:
                     continue
                 counted.add(key)
-                copies = 1 if is_shared else section.repeat
-                by_part[op.part] = by_part.get(op.part, 0) + weight_size(section, weight, active) * copies
+                size = weight_size(section, weight, active) * section.copies(weight)
+                by_part[op.part] = by_part.get(op.part, 0) + size
     return by_part
 
 
@@ -59,8 +60,11 @@ def cache_bytes(
         if not arrays:
             continue
         window = section.chunk if section.span is None else section.span
-        cached = minimum(tokens, window) if window is not None and hybrid else tokens  # the dim s
-        compressed = tokens / section.compress if section.compress is not None else tokens  # the dim m
+        cached = compressed = tokens  # sizes of the dims s and m
+        if window is not None and hybrid:
+            cached = minimum(tokens, window)
+        if section.compress is not None:
+            compressed = tokens / section.compress
         if page:
             cached, compressed = ceil_to(cached, page), ceil_to(compressed, page)
         size: Number = 0

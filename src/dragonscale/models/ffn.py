@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from dragonscale.errors import InputError
 from dragonscale.models.component import Component, Written, written
-from dragonscale.models.program import Op, parsed, renamed
+from dragonscale.models.program import Op, parsed, renamed, suffixed
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Moe(Written):
 
     @property
     def slots(self) -> int:
-        """What the router scores: experts, and those that do nothing."""
+        """What the router scores: experts, and those that do nothing; 0 where there are none of these."""
         return self.n_experts + self.zero_experts if self.zero_experts else 0
 
     @property
@@ -87,10 +87,8 @@ class BesideMoe(Component):
 
     def ops(self) -> tuple[Op, ...]:
         """Both programs; the MLP's arrays get a 0 after their names."""
-        dense = self.mlp.ops()
-        names = {array.name: f"{array.name}0" for op in dense for array in op.arrays if array.name != "X"}
         added = parsed(["residual: M[b,t,d] = add(M[b,t,d], M0[b,t,d])"])
-        return (*renamed(dense, names, {"f": "f0"}), *self.moe.ops(), *added)
+        return (*suffixed(self.mlp.ops(), "0", {"f": "f0"}), *self.moe.ops(), *added)
 
 
 @dataclass(frozen=True)
@@ -101,9 +99,10 @@ class MlpAndMoe(BesideMoe):
         """Both programs, from the normed input `X` and the stream `R` to their sum `M`."""
         dense, (router, *sparse) = self.mlp.ops(), self.moe.ops()
         # the dense weights get names of their own: Wu is W0u beside the experts' Wu
-        dense_weights = {array.name for op in dense for array in op.weights if array.name[0] == "W"}
-        names = {name: f"W0{name[1:]}" for name in dense_weights}
-        before, after = (parsed(written(name, {}.get)) for name in ("before_experts", "after_experts"))
+        weights = [weight.name for op in dense for weight in op.weights if weight.name[0] == "W"]
+        names = {name: f"W0{name[1:]}" for name in weights}
+        before, after = parsed(written("before_experts", {}.get)), parsed(written("after_experts", {}.get))
+        # X2 is the experts' own normed input, X3 what their router reads
         experts = (*renamed([router], {"X": "X3"}), *renamed(sparse, {"X": "X2"}))
         return (*renamed(dense, names, {"f": "f0"}), *before, *experts, *after)
 

@@ -107,8 +107,8 @@ def _within_chunks(position: Number, chunk: int) -> Number:
 
 def _per_token(section: Section, array: Array) -> Number:
     """The elements of an array for one token of one sequence."""
-    sizes = [dim.name for dim in array.dims if dim.name not in ("b", "t", "s", "m")]
-    return product(dim_size(section.dims, name, array) for name in sizes)
+    dims = [dim for dim in array.dims if dim.name not in ("b", "t", "s", "m")]
+    return product(dim_size(section.dims, dim.name, array) for dim in dims)
 
 
 def op_flops(section: Section, op: Op, work: Workload) -> Number:

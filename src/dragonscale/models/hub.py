@@ -60,7 +60,9 @@ def cached(name: HubName) -> Path | None:
     folder = cache_folder() / f"models--{name.repo.replace('/', '--')}"
     try:
         reference = folder / "refs" / (name.revision or "main")
-        commit = reference.read_text(encoding="utf-8").strip() if reference.is_file() else name.revision
+        commit = name.revision
+        if reference.is_file():  # a branch or a tag, with the commit in it
+            commit = reference.read_text(encoding="utf-8").strip()
         if commit:
             folders = [folder / "snapshots" / commit]
         else:  # fetched by a commit's number: the newest
@@ -89,7 +91,9 @@ def fetch_config(name: HubName) -> Path:
     set_verbosity_error()  # it logs every try
     if not reachable():  # it would try for half a minute
         guess = instead(name.repo.rpartition("/")[2])
-        more = f"{', or ' if guess.startswith('did') else '. '}{guess}" if guess else "."
+        more = f". {guess}" if guess else "."
+        if guess.startswith("did"):  # a question, which goes on with the sentence
+            more = f", or {guess}"
         raise InputError(
             f"The model {shown} is not in the local cache, and the Hugging Face Hub cannot be reached; give the path "
             f"of its config.json{more}"
@@ -143,5 +147,5 @@ def _reason(error: Exception) -> str:
         "EntryNotFoundError": "it has no config.json",
         "HFValidationError": "that is no name of a repository",
     }
-    match = next((reason for kind, reason in reasons.items() if kind in kinds), "")
-    return match or f"the Hub cannot be reached ({type(error).__name__})"
+    unreachable = f"the Hub cannot be reached ({type(error).__name__})"
+    return next((reason for kind, reason in reasons.items() if kind in kinds), unreachable)

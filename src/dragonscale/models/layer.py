@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dragonscale.models.component import Component, written
-from dragonscale.models.program import Op, parsed, renamed
+from dragonscale.models.program import Op, parsed, renamed, suffixed
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,8 @@ class Both(Component):
 
     def ops(self) -> tuple[Op, ...]:
         """Both programs; all arrays of the second but the block's input get a 2 after their names."""
-        second = self.second.ops()
-        names = {array.name: f"{array.name}2" for op in second for array in op.arrays if array.name != "X"}
-        return (*self.first.ops(), *renamed(second, names), *parsed(["residual: A[b,t,d] = add(A[b,t,d], A2[b,t,d])"]))
+        added = parsed(["residual: A[b,t,d] = add(A[b,t,d], A2[b,t,d])"])
+        return (*self.first.ops(), *suffixed(self.second.ops(), "2"), *added)
 
 
 Norms = Literal["pre", "post", "sandwich", "pre-shared"]
@@ -63,8 +62,10 @@ class Layer:
                 ops += parsed(written("hyper", {"name": name}.get))
             if before:
                 ops += parsed([self._norm("X", source, name)])
-            # without a norm before it, a part reads the residual stream itself
-            ops += renamed(part.ops(), {"X": "R"}) if self.norms == "post" else part.ops()
+            if self.norms == "post":  # without a norm before it, a part reads the residual stream itself
+                ops += renamed(part.ops(), {"X": "R"})
+            else:
+                ops += part.ops()
             if after:
                 ops += parsed([self._norm(output, output, f"{name}_after")])
             if not self.parallel:
@@ -89,7 +90,9 @@ class Layer:
     def dims(self) -> dict[str, int]:
         dims: dict[str, int] = {}
         for part in (self.mixer, self.ffn, self.extra):
-            dims |= part.dims if part else {}
+            if part is not None:
+                dims |= part.dims
         if self.streams > 1:
+            # hp: weights of reading, of writing and of mixing the streams; h3: a scale for each of the three
             dims |= {"hs": self.streams, "hp": self.streams * (self.streams + 2), "h3": 3}
         return dims

@@ -6,7 +6,6 @@
 8030261248
 """
 
-import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -54,16 +53,16 @@ def simple(
     if n_experts:
         moe = Moe(n_experts, experts_per_token, d_ff, shared_d_ff, gated, bias, shared_bias=bias)
         sparse = Layer(mixer, moe, norm_bias=bias)
-        layers = [dense if number < dense_layers else sparse for number in range(n_layers)]
-    frame = {"tied": tied, "positions": positions, "final_norm_bias": bias, "context": context}
-    return Transformer(name, d_model, vocab, tuple(layers), **frame)  # pyright: ignore[reportArgumentType]
+        layers = ([dense] * dense_layers + [sparse] * n_layers)[:n_layers]
+    return Transformer(
+        name, d_model, vocab, tuple(layers), tied=tied, positions=positions, final_norm_bias=bias, context=context
+    )
 
 
 _MAY_BE_ZERO = ("n_experts", "shared_d_ff", "dense_layers", "positions")
-_PARAMETERS = {name: parameter for name, parameter in inspect.signature(simple).parameters.items() if name != "name"}
-FIELDS = {name: bool if isinstance(parameter.default, bool) else int for name, parameter in _PARAMETERS.items()}
-"""The fields of a plain model in a file are the arguments of `simple`."""
-_NEEDED = [name for name, parameter in _PARAMETERS.items() if parameter.default is inspect.Parameter.empty]
+FIELDS = {name: bool if kind is bool else int for name, kind in list(simple.__annotations__.items())[1:-1]}
+"""The fields of a plain model in a file are the arguments of `simple`, all but the name."""
+_NEEDED = [name for name in FIELDS if name not in (simple.__kwdefaults__ or {})]
 
 
 def simple_from(table: Mapping[str, Any], where: str) -> Transformer:

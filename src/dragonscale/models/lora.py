@@ -17,8 +17,10 @@ block
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 from dragonscale.errors import unknown
+from dragonscale.models.count import weight_size
 from dragonscale.models.program import Op, Program, Section, dim_size
 from dragonscale.physics.notation import Array, Dim
 from dragonscale.physics.numbers import Number, product
@@ -74,12 +76,9 @@ def adapted(program: Program, adapters: Adapters) -> Program:
         program = replace(program, sections=(*others, replace(head, dims=head.dims | {"v": 1})), extras=())
     if not adapters.rank:
         return program
-    ends = {program.sections[0].name, program.sections[-1].name}
-    sections: list[Section] = []
-    for section in program.sections:
-        frozen = _frozen(section)  # embedding and head have no adapters
-        sections.append(frozen if section.name in ends else with_adapters(frozen, adapters))
-    return replace(program, sections=tuple(sections), extras=())
+    embed, *blocks, head = map(_frozen, program.sections)
+    sections = (embed, *(with_adapters(block, adapters) for block in blocks), head)
+    return replace(program, sections=sections, extras=())
 
 
 def _frozen(section: Section) -> Section:
@@ -88,8 +87,12 @@ def _frozen(section: Section) -> Section:
 
 def with_adapters(section: Section, adapters: Adapters) -> Section:
     """A section with adapters beside its matmuls."""
-    ops = tuple(line for op in section.ops for line in (op, *(_beside(op) if adapters.takes(op) else ())))
-    return replace(section, ops=ops, dims=section.dims | {RANK.name: adapters.rank})
+    ops: list[Op] = []
+    for op in section.ops:
+        ops.append(op)
+        if adapters.takes(op):
+            ops += _beside(op)
+    return replace(section, ops=tuple(ops), dims=section.dims | {RANK.name: adapters.rank})
 
 
 def _beside(op: Op) -> Iterator[Op]:
@@ -97,6 +100,7 @@ def _beside(op: Op) -> Iterator[Op]:
     (source,), (weight,) = op.inputs, op.weights
     many, inputs, outputs = _dims(op, weight)
     unchanged = tuple(dim for dim in op.output.dims if dim.name in source.names)
+    # (batch, tokens, r), and what the matmul itself makes
     thin = Array(f"{op.output.name}_a", (*unchanged, RANK))
     wide = replace(op.output, name=f"{op.output.name}_b")
     down, up = Array(f"{weight.name}_a", (*many, *inputs, RANK)), Array(f"{weight.name}_b", (*many, RANK, *outputs))
@@ -109,11 +113,18 @@ def _dims(op: Op, weight: Array) -> tuple[list[Dim], list[Dim], list[Dim]]:
     """The dims of a weight that count matrices, that are contracted, and that are made."""
     assert op.output is not None
     reads, makes = {name for array in op.inputs for name in array.names}, set(op.output.names)
-    sides: tuple[list[Dim], list[Dim], list[Dim]] = ([], [], [])
+    many: list[Dim] = []
+    inputs: list[Dim] = []
+    outputs: list[Dim] = []
     for dim in weight.dims:
         name = dim.select or dim.name
-        sides[0 if name in reads and name in makes else 1 if name in reads else 2].append(dim)
-    return sides
+        if name not in reads:
+            outputs.append(dim)
+        elif name in makes:
+            many.append(dim)
+        else:
+            inputs.append(dim)
+    return many, inputs, outputs
 
 
 def adapted_lines(section: Section) -> list[tuple[Op, Array]]:
@@ -136,8 +147,8 @@ def adapter_parameters(sections: Iterable[Section], rank: Number) -> dict[str, N
             if weight.name in counted:
                 continue
             counted.add(weight.name)
-            many = 1 if weight.name in section.shared else section.repeat
-            by_part[op.part] = by_part.get(op.part, 0) + rank * _sides(section, op, weight) * many
+            size = rank * _sides(section, op, weight) * section.copies(weight)
+            by_part[op.part] = by_part.get(op.part, 0) + size
     return by_part
 
 
@@ -146,15 +157,17 @@ def adapted_parameters(sections: Iterable[Section]) -> Number:
     total: Number = 0
     for section in sections:
         weights = {weight.name: weight for _, weight in adapted_lines(section)}
-        for name, weight in weights.items():
-            size = product(dim_size(section.dims, dim.name, weight) for dim in weight.dims)
-            total = total + size * (1 if name in section.shared else section.repeat)
+        for weight in weights.values():
+            total = total + weight_size(section, weight) * section.copies(weight)
     return total
 
 
 def _sides(section: Section, op: Op, weight: Array) -> Number:
     """Inputs and outputs of a weight's matrices, over all of them."""
-    many, inputs, outputs = (
-        product(dim_size(section.dims, dim.name, weight) for dim in dims) for dims in _dims(op, weight)
-    )
+    # many of inputs x outputs: many x (inputs + outputs) numbers for each of the adapter's r channels
+    many, inputs, outputs = map(partial(_elements, section, weight), _dims(op, weight))
     return many * (inputs + outputs)
+
+
+def _elements(section: Section, weight: Array, dims: Iterable[Dim]) -> Number:
+    return product(dim_size(section.dims, dim.name, weight) for dim in dims)

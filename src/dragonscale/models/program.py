@@ -22,6 +22,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import filterfalse
 
 from dragonscale.errors import InputError
 from dragonscale.physics.notation import Array, Einsum, parse_array
@@ -92,6 +93,10 @@ class Section:
         times = f" x{self.repeat}" if self.repeat != 1 else ""
         return "\n".join([f"{self.name}{times}", *(f"  {op}" for op in self.ops)])
 
+    def copies(self, weight: Array) -> int:
+        """How many of a weight there are: one for each repeat, unless it is shared."""
+        return 1 if weight.name in self.shared else self.repeat
+
     def size(self, array: Array, **sizes: Number) -> Number:
         """The number of elements of an array; `sizes` gives b, t and s."""
         if self.compress is not None and "s" in sizes:
@@ -139,13 +144,12 @@ def parse_op(line: str) -> Op:
     match = _LINE.fullmatch(line.strip())
     if match is None:
         raise InputError(f"{line.strip()!r} is not a line of a program; write 'part: Y[b,t,f] = X[b,t,d] · W[d,f]'.")
-    output = parse_array(match["output"]) if match["output"] else None
+    output = parse_array(match["output"]) if match["output"] else None  # `cache(...)` writes nothing
     call = _CALL.fullmatch(match["body"].strip())
     if call is None:
-        arrays = [parse_array(part) for part in split_top(match["body"], "·@")]
-        inputs = tuple(array for array in arrays if not is_weight(array))
-        weights = tuple(array for array in arrays if is_weight(array))
-        return Op(match["part"], "einsum", inputs, weights, output)
+        arrays = list(map(parse_array, split_top(match["body"], "·@")))
+        inputs, weights = filterfalse(is_weight, arrays), filter(is_weight, arrays)
+        return Op(match["part"], "einsum", tuple(inputs), tuple(weights), output)
     if call["function"] not in (*CALLS, "cache"):
         raise InputError(
             f"{line.strip()!r} calls {call['function']!r}; a program knows {', '.join((*CALLS, 'cache'))}."
@@ -155,12 +159,14 @@ def parse_op(line: str) -> Op:
 
 
 def _arrays(text: str) -> tuple[Array, ...]:
-    return tuple(parse_array(part) for part in split_top(text, ",")) if text.strip() else ()
+    if not text.strip():
+        return ()
+    return tuple(map(parse_array, split_top(text, ",")))
 
 
 def parse_ops(text: str) -> tuple[Op, ...]:
     """Read a program's lines; blank lines are skipped."""
-    return tuple(parse_op(line) for line in text.splitlines() if line.strip())
+    return tuple(map(parse_op, filter(str.strip, text.splitlines())))
 
 
 _parsed = cache(parse_op)
@@ -168,7 +174,7 @@ _parsed = cache(parse_op)
 
 def parsed(lines: Iterable[str]) -> tuple[Op, ...]:
     """Lines are few and repeat from model to model: each is parsed once."""
-    return tuple(_parsed(line) for line in lines)
+    return tuple(map(_parsed, lines))
 
 
 def renamed(ops: Iterable[Op], names: Mapping[str, str], dims: Mapping[str, str] | None = None) -> tuple[Op, ...]:
@@ -178,8 +184,10 @@ def renamed(ops: Iterable[Op], names: Mapping[str, str], dims: Mapping[str, str]
     mlp: U[b, t, f0] = R[b, t, d] · Wu[d, f0]
     """
 
+    new_dims = dims or {}
+
     def array(old: Array) -> Array:
-        dims_ = tuple(replace(dim, name=(dims or {}).get(dim.name, dim.name)) for dim in old.dims)
+        dims_ = tuple(replace(dim, name=new_dims.get(dim.name, dim.name)) for dim in old.dims)
         return replace(old, name=names.get(old.name, old.name), dims=dims_)
 
     return tuple(
@@ -191,6 +199,13 @@ def renamed(ops: Iterable[Op], names: Mapping[str, str], dims: Mapping[str, str]
         )
         for op in ops
     )
+
+
+def suffixed(ops: Iterable[Op], suffix: str, dims: Mapping[str, str] | None = None) -> tuple[Op, ...]:
+    """The same lines with a suffix after the names of all arrays but the block's input `X`."""
+    ops = tuple(ops)
+    names = {array.name: array.name + suffix for op in ops for array in op.arrays if array.name != "X"}
+    return renamed(ops, names, dims)
 
 
 @dataclass(frozen=True)
@@ -211,21 +226,23 @@ def stretches(order: tuple[str, ...]) -> list[Stretch]:
     """
     runs: list[Stretch] = []
     used: dict[str, int] = {}
-    at = 0
-    while at < len(order):
+    start = 0
+    while start < len(order):
+        # the longest run from here: the pattern's size and how often it comes, of at most 12 layers
         best, times = 1, 1
-        for size in range(1, min(12, len(order) - at) + 1):
-            pattern, repeats = order[at : at + size], 1
-            while order[at + repeats * size : at + (repeats + 1) * size] == pattern:
+        for size in range(1, min(12, len(order) - start) + 1):
+            pattern, repeats = order[start : start + size], 1
+            while order[start + repeats * size : start + (repeats + 1) * size] == pattern:
                 repeats += 1
             if repeats > 1 and size * repeats > best * times:
                 best, times = size, repeats
-        pattern = order[at : at + best]
-        starts = tuple(used.get(name, 0) + pattern[:start].count(name) for start, name in enumerate(pattern))
+        pattern = order[start : start + best]
+        # a section that stands twice in a pattern uses its weights one after the other
+        starts = tuple(used.get(name, 0) + pattern[:index].count(name) for index, name in enumerate(pattern))
         runs.append(Stretch(pattern, times, starts))
         for name in pattern:
             used[name] = used.get(name, 0) + times
-        at += best * times
+        start += best * times
     return runs
 
 

@@ -10,6 +10,7 @@ model's width, runs one layer of the model's own kind and norms the result for t
 the head with the model; some checkpoints hold copies of either.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -94,8 +95,8 @@ class Transformer:
         return self._written
 
 
-_SEEN = {"span": "window", "top": "index_top", "compress": "ratio"}
-_SEEN |= {name: name for name in ("chunk", "shared", "soft_cap")}
+_SEEN = {"span": "window", "top": "index_top", "compress": "ratio", "chunk": "chunk", "shared": "shared"}
+_SEEN["soft_cap"] = "soft_cap"
 """What a section has of its mixer, where that has it."""
 
 
@@ -107,22 +108,23 @@ def layer_section(layer: Layer, d_model: int, name: str, repeat: int, more: dict
 
 def _program(model: Transformer) -> Program:
     streams = max((layer.streams for layer in model.layers), default=1)
-    dims = {"d": model.d_model, "v": model.vocab}
-    dims |= {"o": model.positions} if model.positions else {}
-    dims |= {"as": model.altup, "d2": model.d_model} if model.altup else {}
-    dims |= {"ve": model.embed_rows} if model.embed_rows else {}
-    dims |= {"dn": model.d_embed} if model.d_embed is not None else {}
-    dims |= {"hs": streams, "hs2": streams, "h1": 1} if streams > 1 else {}
+    # d model, v vocabulary, o positions, as further streams of AltUp, ve rows of the embedding, dn its width
+    dims = {"d": model.d_model, "v": model.vocab, "o": model.positions, "as": model.altup, "ve": model.embed_rows}
+    dims["dn"] = model.d_embed or 0
+    dims = {name: size for name, size in dims.items() if size}
+    if model.altup:
+        dims["d2"] = model.d_model
+    if streams > 1:  # hyper-connections
+        dims |= {"hs": streams, "hs2": streams, "h1": 1}
     if model.layer_input:
         wide = model.layer_input * model.n_layers
         dims |= {"pl": model.layer_input, "lw": wide, "vl": model.layer_vocab or model.vocab}
-    kinds: dict[Layer, int] = {}
-    for layer in model.layers:
-        kinds[layer] = kinds.get(layer, 0) + 1
-    names = {layer: "block" if len(kinds) == 1 else f"block{number}" for number, layer in enumerate(kinds)}
-    blocks = [
-        layer_section(layer, model.d_model, names[layer], repeat, {"v": model.vocab}) for layer, repeat in kinds.items()
-    ]
+    kinds = Counter(model.layers)  # in the order in which they first come
+    names: dict[Layer, str] = {}
+    blocks: list[Section] = []
+    for number, (layer, repeat) in enumerate(kinds.items()):
+        names[layer] = f"block{number}" if len(kinds) > 1 else "block"
+        blocks.append(layer_section(layer, model.d_model, names[layer], repeat, {"v": model.vocab}))
     around, shared = vars(model) | {"many": streams > 1}, ("W_embed",) if model.tied else ()
     sections = (
         Section("embed", parsed(written("embed", around.__getitem__)), dims, shared=shared),
@@ -149,12 +151,12 @@ def count_parameters(model: Transformer) -> Counts:
     program = model.program()
     by_part = count.parameters(program.sections)
     active = count.parameters(program.sections, active=True)
-    extras: dict[str, int] = {}
+    extras: Counter[str] = Counter()
     for section in program.extras:
-        kind = section.name.partition(".")[0]
-        extras[kind] = extras.get(kind, 0) + sum(count.parameters([section]).values())
+        kind = section.name.partition(".")[0]  # mtp, vision
+        extras[kind] += sum(count.parameters([section]).values())
     total = sum(by_part.values())
-    return Counts(total, sum(active.values()), total + sum(extras.values()), by_part, active, extras)
+    return Counts(total, sum(active.values()), total + sum(extras.values()), by_part, active, dict(extras))
 
 
 def unseen_parameters(model: Transformer) -> dict[str, int]:
@@ -174,12 +176,12 @@ def mtp_sections(
     if modules == 0:
         return ()
     streams = layers[0].streams
+    # dd: the embedding and the hidden state side by side
     dims = {"d": d_model, "dd": 2 * d_model, "v": vocab, "hs": streams, "hs2": streams, "h1": 1}
     there = {"own_embed": own_embed, "own_head": own_head, "many": streams > 1}
-    blocks = [
-        layer_section(layer, d_model, f"mtp.block{number}", modules, {"v": vocab})
-        for number, layer in enumerate(layers)
-    ]
+    blocks: list[Section] = []
+    for number, layer in enumerate(layers):  # all but Nemotron's have one
+        blocks.append(layer_section(layer, d_model, f"mtp.block{number}", modules, {"v": vocab}))
     return (
         Section("mtp.entry", parsed(written("mtp_entry", there.get)), dims, modules),
         *blocks,

@@ -42,15 +42,15 @@ def fact_source(chip: Chip, path: str) -> Citation | None:
     # a citation is a title that ends in its address
     citation = chip.sources.get(fact.source, fact.source)
     address = _ADDRESS.search(citation)
-    note = f" ({fact.note})" if fact.note else ""
-    title = f"{chip.title}, {path}: {_ADDRESS.sub('', citation).strip()}{note}"
+    title = f"{chip.title}, {path}: {_ADDRESS.sub('', citation).strip()}"
+    if fact.note:
+        title += f" ({fact.note})"
     return Citation(title, address[0] if address else "")
 
 
 def fact_sources(chip: Chip, paths: Iterable[str]) -> list[Citation]:
     """The sources of those of the named facts that the chip has."""
-    sources = (fact_source(chip, path) for path in paths)
-    return [source for source in sources if source is not None]
+    return list(filter(None, (fact_source(chip, path) for path in paths)))
 
 
 def fact_origin(chip: Chip, path: str) -> str:
@@ -65,8 +65,8 @@ def kernels_measured(chip: Chip, library: str, kinds: tuple[str, ...] = ("matmul
     file = profile_files()[name]
     errors, cited = [], set()
     for kind in ("matmul", "attention", "decode"):
-        tables = list(getattr(file, kind).values()) if kind in kinds else []
-        if not tables:
+        tables = list(getattr(file, kind).values())
+        if kind not in kinds or not tables:
             continue
         # the tables of a kind are fitted together, so the first speaks for all
         rests_on = tables[0].get("rests_on", {})
@@ -86,10 +86,13 @@ def kernels_measured(chip: Chip, library: str, kinds: tuple[str, ...] = ("matmul
 def networks_measured(chip: Chip, transport: str = "ib") -> ProfileBasis:
     """How the networks of a chip were measured: its torus and the data-centre network, or its switches and fabric."""
     tiers = ("torus", "wide") if isinstance(chip.network, Torus) else ("domain", "fabric")
-    files = [tier_files()[choose(tier, chip.kin, transport)] for tier in tiers]
-    sentences = " ".join(f"{file.title}: {file.rests_on}" for file in files)
-    sources = [source for file in files for source in _profile_sources(file.sources)]
-    return ProfileBasis(f"Collectives go through network profiles. {sentences}", tuple(sources))
+    sentences = ["Collectives go through network profiles."]
+    sources: list[Citation] = []
+    for tier in tiers:
+        file = tier_files()[choose(tier, chip.kin, transport)]
+        sentences.append(f"{file.title}: {file.rests_on}")
+        sources += _profile_sources(file.sources)
+    return ProfileBasis(" ".join(sentences), tuple(sources))
 
 
 def _profile_sources(sources: Mapping[str, Any]) -> tuple[Citation, ...]:

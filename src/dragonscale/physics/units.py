@@ -14,11 +14,9 @@ import math
 import re
 import tomllib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from dragonscale.errors import InputError, nearest, shorten
-
-Dimension = Literal["bytes", "bytes/s", "FLOP", "FLOP/s", "s", "Hz", "USD", "USD/h", "W", "count", "count/s", "bits/s"]
 
 DAY = 86400.0
 """Seconds of a day."""
@@ -33,7 +31,8 @@ COMPUTED_AS: dict[str, str] = _FILE["computed_as"]
 _DECIMAL = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 _LOWER = {"b": 1e9, "m": 1e6, "t": 1e12}
 _BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50}
-_SI = {prefix: scale for prefix, scale in _DECIMAL.items() if prefix != "B"}
+_SI = dict(_DECIMAL)
+del _SI["B"]  # which is the byte in every other unit
 
 
 def _table(bases: dict[str, float], prefixes: dict[str, float]) -> dict[str, float]:
@@ -45,20 +44,27 @@ def _table(bases: dict[str, float], prefixes: dict[str, float]) -> dict[str, flo
     return units
 
 
+def _per_second(units: dict[str, float]) -> dict[str, float]:
+    """The rates of some units."""
+    rates: dict[str, float] = {}
+    for unit, scale in units.items():
+        if not unit.endswith("bps"):  # Gbps is a rate already
+            unit += "/s"
+        rates[unit] = scale
+    return rates
+
+
 _BYTES = _table({"B": 1.0, "byte": 1.0, "bytes": 1.0}, _SI | _BINARY)
 _BITS = _table({"b": 1 / 8, "bit": 1 / 8, "bps": 1 / 8}, _SI)
 _FLOPS = _table({"FLOP": 1.0, "FLOPs": 1.0, "OP": 1.0, "OPs": 1.0, "FLOPS": 1.0}, _SI)
 _SECONDS = {"s": 1.0, "sec": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e-9}
-_BYTE_RATES = {f"{unit}/s": scale for unit, scale in _BYTES.items()}
-# Gbps is a rate already
-_BIT_RATES = {unit if unit.endswith("bps") else f"{unit}/s": scale for unit, scale in _BITS.items()}
 _MONEY = _table({"$": 1.0, "USD": 1.0}, {"": 1.0, "k": 1e3, "M": 1e6, "B": 1e9})
 
 UNITS: dict[str, dict[str, float]] = {
     "bytes": _BYTES,
-    "bytes/s": _BYTE_RATES | _BIT_RATES,
+    "bytes/s": _per_second(_BYTES | _BITS),
     "FLOP": _FLOPS,
-    "FLOP/s": {f"{unit}/s": scale for unit, scale in _FLOPS.items()} | {"TFLOPS": 1e12, "PFLOPS": 1e15, "TOPS": 1e12},
+    "FLOP/s": _per_second(_FLOPS) | {"TFLOPS": 1e12, "PFLOPS": 1e15, "TOPS": 1e12},
     "s": _SECONDS | _FILE["times"],
     "Hz": _table({"Hz": 1.0}, _SI),
     # "$4M" is parsed as the unit "$M"
@@ -66,7 +72,7 @@ UNITS: dict[str, dict[str, float]] = {
     "USD/h": {"$/h": 1.0, "USD/h": 1.0, "$/hour": 1.0},
     "W": _table({"W": 1.0}, _SI),
     "count": _DECIMAL | _LOWER | _BINARY,
-    "count/s": {f"{prefix}/s": scale for prefix, scale in _SI.items()} | {"/min": 1 / 60, "/h": 1 / 3600},
+    "count/s": _per_second(_SI) | {"/min": 1 / 60, "/h": 1 / 3600},
 }
 _TEXT = re.compile(
     r"\s*(?P<money>\$)?\s*(?P<number>[-+]?(?:[0-9][0-9_,]*\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)\s*(?P<unit>\S*)\s*"
@@ -98,7 +104,7 @@ def parse(text: str | float, dimension: str, what: str = "value") -> float:
     dragonscale.errors.InputError: The size is '1,5GB', and a comma only groups digits by threes; write 1.5GB.
     """
     units, rules, written = UNITS[dimension], _DIMENSIONS[dimension], _written(text)
-    match = _TEXT.fullmatch(written) if len(written) < 100 else None
+    match = whole_match(_TEXT, written)
     if match is None:
         raise _refused(text, dimension, what, "is not a number with a unit")
     number, unit = _number(match, text, what), match["unit"]
@@ -122,6 +128,14 @@ def parse(text: str | float, dimension: str, what: str = "value") -> float:
     if 0 < value < _SMALLEST:
         raise _refused(text, dimension, what, f"cannot be reckoned with (at least {_SMALLEST:g})")
     return value
+
+
+def whole_match(pattern: re.Pattern[str], text: str, limit: int = 100) -> re.Match[str] | None:
+    """The match of a pattern with all of a text. None for a text of `limit` characters or more: it is nothing that
+    someone writes, and a pattern may take very long over it."""
+    if len(text) >= limit:
+        return None
+    return pattern.fullmatch(text)
 
 
 def _written(text: str | float) -> str:
@@ -231,5 +245,5 @@ def _significant(value: float, digits: int) -> str:
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
     text = f"{value:,.{decimals}f}" if abs(value) < 1e6 else f"{value:.{digits}g}"
     if "." not in text:
-        return text
+        return text  # the zeros of 1,500 count
     return text.rstrip("0").rstrip(".")

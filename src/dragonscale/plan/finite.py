@@ -12,7 +12,7 @@ import numpy
 
 from dragonscale.errors import NonFiniteCost
 from dragonscale.physics.numbers import is_array
-from dragonscale.plan.ledger import QUANTITIES, HeldLine, Ledger, LedgerLine
+from dragonscale.plan.ledger import QUANTITIES, Ledger, LedgerLine
 
 
 def check_terms(terms: Mapping[str, Any], rows: Any, of: str) -> None:
@@ -46,15 +46,11 @@ def check_lines(lines: Iterable[LedgerLine], of: str) -> None:
             raise NonFiniteCost(term, float(values[~numpy.isfinite(values)][0]), of)
 
 
-def check_held(tensors: Iterable[HeldLine], of: str) -> None:
-    """Refuse tensors whose bytes are not finite."""
-    for line in tensors:
-        if isinstance(line.bytes, int | float) and not math.isfinite(line.bytes):
-            raise NonFiniteCost(f"bytes of {' '.join(filter(None, (line.section, line.what)))}", line.bytes, of)
-
-
 def checked(ledger: Ledger, of: str) -> Ledger:
     """The ledger of one plan, all of whose numbers are finite."""
     check_lines(ledger.lines, of)
-    check_held([*ledger.held, *ledger.hosted], of)
+    for tensor in (*ledger.held, *ledger.hosted):
+        if isinstance(tensor.bytes, int | float) and not math.isfinite(tensor.bytes):
+            what = f"{tensor.section} {tensor.what}".strip()
+            raise NonFiniteCost(f"bytes of {what}", tensor.bytes, of)
     return ledger

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from dragonscale.models.program import Op, Section
 from dragonscale.physics.notation import Array
+from dragonscale.physics.notation.array import without
 from dragonscale.physics.sharding.reshard_step import Step
 from dragonscale.plan.reader import MAX_READINGS, Lines, Reading, Walk, forward_lines
 from dragonscale.plan.rules import TRAINING, Rules
@@ -33,8 +34,9 @@ def _both_passes(ops: tuple[Op, ...], rules: Rules) -> Lines:
         _READERS.get(op.function, _back_elementwise)(op, walk)
         if op.output is not None:
             walk.written[op.output.name] = walk.written.get(op.output.name, 0) + 1
+    # gradients are reduced last: those of a weight that several ops use are added first
     for walk.line, op in enumerate(ops):
-        for weight in op.weights if not op.frozen else ():
+        for weight in _trained(op):
             _reduce(op, weight, walk)
     # looking up rows of an embedding and writing a KV cache are no kernels of training
     forward = [kernel for kernel in kernels if kernel.function not in ("lookup", "cache")]
@@ -50,7 +52,15 @@ def _gradient(array: Array) -> Array:
     return replace(array, name=f"d{array.name}")
 
 
+def _trained(op: Op) -> tuple[Array, ...]:
+    """The weights of an op that have gradients."""
+    if op.frozen:
+        return ()
+    return op.weights
+
+
 def _back_einsum(op: Op, walk: Walk) -> None:
+    """C = A·B: dA = dC·B for every input (dgrad), then dB = A·dC for every weight that is trained (wgrad)."""
     assert op.output is not None
     rules, split = walk.rules, walk.rules.computing(op)
     output_gradient = rules.fit(_gradient(op.output).with_layout(split))
@@ -60,14 +70,15 @@ def _back_einsum(op: Op, walk: Walk) -> None:
         walk.bring(rules.weight(array), local[array.name], op, "weight")
     for array in op.inputs:
         others = tuple(other for name, other in local.items() if name != array.name)
-        contracted = [name for name in split if name not in array.names and name in op.einsum.indices]
-        summed = tuple(axis for name in contracted for axis in split[name])
+        # dA sums over the indices that A lacks: a partial sum over the axes that split them
+        contracted = set(op.einsum.indices) - set(array.names)
+        summed = tuple(axis for name, axes in split.items() if name in contracted for axis in axes)
         partial = rules.fit(_gradient(array).with_layout(split, summed))
         walk.bring(partial, rules.activation(_gradient(array)), op)
         walk.run(op, "matmul", (output_gradient, *others, partial), "dgrad")
-        if op.weights and not op.frozen:
+        if _trained(op):  # whose gradients need the input as the forward pass used it
             walk.bring(rules.activation(array), local[array.name], op)
-    for array in op.weights if not op.frozen else ():
+    for array in _trained(op):
         others = tuple(other for name, other in local.items() if name != array.name)
         walk.run(op, "matmul", (*others, output_gradient, local[array.name]), "wgrad")
 
@@ -80,7 +91,8 @@ def _back_attention(op: Op, walk: Walk) -> None:
         walk.bring(rules.activation(_gradient(op.output)), rules.attending(_gradient(op.output)), op)
     for array in op.inputs:
         rest, attending = rules.activation(array), rules.attending(array)
-        summed = tuple(axis for axis in rest.axes if axis not in attending.axes)
+        # an axis that gathered the keys leaves each chip with the gradient from its own queries
+        summed = without(rest.axes, attending.axes)
         partial = replace(_gradient(attending), partial=summed)
         if rules.trades:
             walk.bring(partial, _gradient(rest), op)
@@ -115,7 +127,7 @@ def _back_join(op: Op, walk: Walk) -> None:
     rules, out = walk.rules, walk.rules.activation(op.output)
     for array in op.inputs:
         joined = rules.for_line(array, array, op)
-        summed = tuple(axis for axis in out.axes if axis not in joined.axes)
+        summed = without(out.axes, joined.axes)  # an input without heads was copied to all chips that split them
         walk.bring(replace(_gradient(joined), partial=summed), _gradient(rules.activation(array)), op)
     _back_elementwise(op, walk)
 
@@ -123,6 +135,7 @@ def _back_join(op: Op, walk: Walk) -> None:
 def _back_elementwise(op: Op, walk: Walk) -> None:
     if op.output is None or op.function == "cache":
         return
+    # an array without a batch is too small to count
     arrays = tuple(walk.rules.activation(array) for array in (*op.inputs, op.output) if "b" in array.names)
     walk.run(op, op.function, arrays, "dgrad")
 
@@ -149,9 +162,12 @@ def _reduce(op: Op, weight: Array, walk: Walk) -> None:
     if rules.sums_everywhere:
         _reduce_everywhere(op, here, stored, walk)
     else:
-        split = rules.computing(op) if op.function == "einsum" else {"b": rules.batch, "t": rules.tokens}
-        partial = tuple(axis for name in ("b", "t", "x") for axis in split.get(name, ()) if axis not in here.axes)
-        walk.bring(replace(_gradient(here), partial=partial), _gradient(stored), op, "gradient")
+        split = {"b": rules.batch, "t": rules.tokens}
+        if op.function == "einsum":
+            split = rules.computing(op)
+        # each chip has summed over its own tokens (b, t) and choices of experts (x)
+        tokens = (*split.get("b", ()), *split.get("t", ()), *split.get("x", ()))
+        walk.bring(replace(_gradient(here), partial=without(tokens, here.axes)), _gradient(stored), op, "gradient")
     if 1 <= rules.zero < 3:
         walk.phase = "update"
         walk.bring(stored, here, op, "weight")
@@ -162,8 +178,8 @@ def _reduce_everywhere(op: Op, here: Array, stored: Array, walk: Walk) -> None:
     """The gradient of a weight reduced over all axes; with ZeRO 3 it is first scattered over those that the weight was
     gathered over."""
     if walk.rules.zero == 3:
-        shards = tuple(axis for axis in stored.axes if axis not in here.axes)
+        shards = without(stored.axes, here.axes)
         walk.bring(replace(_gradient(here), partial=shards), _gradient(stored), op, "gradient")
         here = stored
-    partial = tuple(axis for axis in TRAINING[1:] if axis not in here.axes)
+    partial = without(TRAINING[1:], here.axes)  # stages of `pipe` have other weights
     walk.bring(replace(_gradient(here), partial=partial), _gradient(stored), op, "gradient")

@@ -70,7 +70,7 @@ def letter_meanings(
 def _rate(name: str, value: float, chip: Chip) -> Letter:
     """A rate or latency of the chip (`C` FLOP/s, `W_leaf` bytes/s, `t_leaf` seconds), cited as the chip's file
     does."""
-    kind, _, rest = name.partition("_")
+    kind, _, rest = name.partition("_")  # a dtype after C, otherwise a memory level or a tier of the network
     unit = {"C": "FLOP/s", "t": "s"}.get(kind, "bytes/s")
     if kind == "C":
         dtype = rest or "bf16"

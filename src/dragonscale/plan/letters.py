@@ -56,14 +56,20 @@ class Letters:
 
 def lettered_section(section: Section, letters: Letters) -> Section:
     """A section with letters for its dims."""
-    dims = {name: letters.new(BOOK.get(name, name), size) if size > 1 else size for name, size in section.dims.items()}
+    dims: dict[str, Any] = dict(section.dims)
+    for name, size in section.dims.items():
+        if size > 1:  # a factor of 1 would only lengthen the formulas
+            dims[name] = letters.new(BOOK.get(name, name), size)
     return replace(section, dims=dims)
 
 
 def lettered_slice(slice_: Slice, letters: Letters) -> Slice:
     """A slice with letters for the rates of its chips and links."""
     chip = slice_.chip
-    matrix = {name: letters.new("C" if name == "bf16" else f"C_{name}", rate) for name, rate in chip.matrix.items()}
+    matrix: dict[str, Any] = {}
+    for dtype, rate in chip.matrix.items():
+        letter = "C" if dtype == "bf16" else f"C_{dtype}"  # the book's C is in bf16
+        matrix[dtype] = letters.new(letter, rate)
     memory = dict(chip.memory)
     for name, level in chip.memory.items():
         if level.bandwidth:
@@ -74,7 +80,7 @@ def lettered_slice(slice_: Slice, letters: Letters) -> Slice:
     else:
         tiers = [replace(tier, bandwidth=letters.new(f"W_{tier.name}", tier.bandwidth)) for tier in chip.network.levels]
         network = replace(chip.network, levels=tuple(tiers))
-    dcn = letters.new("W_dcn", chip.dcn) if chip.dcn else chip.dcn
+    dcn: Any = chip.dcn and letters.new("W_dcn", chip.dcn)
     return replace(slice_, chip=replace(chip, matrix=matrix, memory=memory, network=network, dcn=dcn))
 
 
@@ -83,8 +89,15 @@ def lettered_axes(axes: dict[str, Any], letters: Letters) -> dict[str, Any]:
     lettered: dict[str, Any] = {}
     for name, size in axes.items():
         degree = int(numpy.ravel(size)[0])
-        lettered[name] = letters.new(name, degree) if degree > 1 or name in letters.given else 1
+        lettered[name] = 1
+        if degree > 1 or name in letters.given:
+            lettered[name] = letters.new(name, degree)
     return lettered
+
+
+def _first(values: Any) -> float:
+    """The number of the first plan of a batch."""
+    return float(numpy.ravel(values)[0])
 
 
 def lettered_wires(wires: Wires, slice_: Slice, axes: dict[str, Any]) -> Wires:
@@ -95,10 +108,9 @@ def lettered_wires(wires: Wires, slice_: Slice, axes: dict[str, Any]) -> Wires:
     for name, batch_rings in wires.rings.items():
         plain: list[Ring] = []
         for ring in batch_rings:
-            size, wrap, share, axis = (float(numpy.ravel(v)[0]) for v in (ring.size, ring.wrap, ring.share, ring.axis))
-            if size > 1:
-                plain.append(Ring(size, wrap, share, axis))
-        pods[name] = int(numpy.ravel(wires.pods[name])[0])
+            if _first(ring.size) > 1:
+                plain.append(Ring(_first(ring.size), _first(ring.wrap), _first(ring.share), _first(ring.axis)))
+        pods[name] = int(_first(wires.pods[name]))
         is_one_pod = pods[name] == 1
         if plain:
             others = math.prod((ring.size for ring in plain[1:]), start=1.0)

@@ -48,6 +48,7 @@ class Front:
         added = candidates[_front_of(times[candidates], sizes[candidates])]
         times, sizes = np.concatenate([self.times, times[added]]), np.concatenate([self.sizes, sizes[added]])
         labels = [*self.labels, *map(label, added.tolist())]
+        # new pairs may beat old ones as well
         front = _front_of(times, sizes)
         self.times, self.sizes, self.labels = times[front], sizes[front], [labels[index] for index in front]
 

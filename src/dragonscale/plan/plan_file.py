@@ -30,8 +30,9 @@ def check_plan_path(path: object) -> None:
     name = Path(str(path)).name
     if is_plan_path(str(path)) or str(path).startswith("/dev/"):
         return
-    # a dot is part of a name like llama3.1, unless what follows is a usual ending
-    better = Path(name).with_suffix(".toml") if Path(name).suffix in OTHER_ENDINGS else f"{name}.toml"
+    better = f"{name}.toml"
+    if Path(name).suffix in OTHER_ENDINGS:  # any other dot is part of a name such as llama3.1
+        better = str(Path(name).with_suffix(".toml"))
     raise InputError(f"A plan is saved as TOML, and {shorten(name)} does not end in .toml; write {better}.")
 
 
@@ -97,6 +98,7 @@ def texts_in(table: Mapping[str, Any], names: Iterable[str], path: str, numeric:
     for name in names:
         value = table.get(name, "")
         if isinstance(value, int | float) and not isinstance(value, bool) and name in numeric:
+            # all digits, so that a plan that was saved is read back as it was
             value = f"{value:.17g}" if isinstance(value, float) else str(value)
         if not isinstance(value, str):
             raise InputError(f"In the plan file {shorten(path)} {name} is {shorten(value)}; write it as text.")
@@ -106,7 +108,10 @@ def texts_in(table: Mapping[str, Any], names: Iterable[str], path: str, numeric:
 
 def plan_text(entries: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]]) -> str:
     """The TOML of a plan: the entries that are not empty, then the tables."""
-    lines = [f"{name} = {toml_value(value)}" for name, value in entries.items() if value]
+    lines: list[str] = []
+    for name, value in entries.items():
+        if value:
+            lines.append(f"{name} = {toml_value(value)}")
     for title, table in tables.items():
         lines += ["", f"[{title}]", *(f"{name} = {toml_value(value)}" for name, value in table.items())]
     return "\n".join(lines) + "\n"

@@ -18,6 +18,7 @@ arrays or symbols) are put in by `training` and `serving`.
 """
 
 import functools
+import itertools
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -26,7 +27,7 @@ from dragonscale.physics.notation import Array
 from dragonscale.physics.sharding.matmul_dims import MatmulDims, matmul_dims
 from dragonscale.physics.sharding.mesh import Mesh
 from dragonscale.physics.sharding.reshard import reshard
-from dragonscale.physics.sharding.reshard_step import Step
+from dragonscale.physics.sharding.reshard_step import Step, layout_of
 from dragonscale.plan.rules import SERVING, TRAINING, Rules
 
 AXES = tuple(dict.fromkeys((*TRAINING, *SERVING)))
@@ -57,7 +58,7 @@ class Kernel:
     @cached_property
     def layout(self) -> tuple[str, tuple[str, ...]]:
         """Everything but sizes that its cost depends on, as text, which is compared quickly; and its dims."""
-        dims = dict.fromkeys(dim.name for array in self.arrays for dim in array.dims)
+        dims = dict.fromkeys(itertools.chain.from_iterable(array.names for array in self.arrays))
         return repr((self.part, self.function, self.arrays, self.op.output)), (*dims,)
 
 
@@ -201,11 +202,11 @@ def _read_attention(op: Op, walk: Walk) -> None:
     for array in keys:
         walk.whole(array, op)
         if "s" in array.names or "m" in array.names:
+            # with Ulysses keys lie like any activation, elsewhere as they lie in the cache
             present = rules.activation(array) if rules.trades else rules.cached(array)
             walk.bring(present, rules.attending(array), op, ring=rules.ring)
-    arrays = tuple(rules.attending(array) for array in op.inputs)
     result = rules.attending(op.output)
-    walk.run(op, op.function, (*arrays, result))
+    walk.run(op, op.function, (*map(rules.attending, op.inputs), result))
     if any("s" in array.names or "m" in array.names for array in keys):
         # each chip of `attend_keys` has attended to its part of the keys
         result = replace(result, partial=rules.attend_keys)
@@ -233,8 +234,7 @@ def _read_dispatch(op: Op, walk: Walk) -> None:
 
 def _without_batch_axes(array: Array, partial: tuple[str, ...] = ()) -> Array:
     """The array with its batch on every chip, and perhaps partial sums."""
-    layout = {dim.name: dim.axes for dim in array.dims} | {"b": ()}
-    return array.with_layout(layout, partial)
+    return array.with_layout(layout_of(array) | {"b": ()}, partial)
 
 
 def _read_combine(op: Op, walk: Walk) -> None:
@@ -272,6 +272,7 @@ def _read_linear(op: Op, walk: Walk) -> None:
     is_gate = len(op.inputs) == 2 and len(op.inputs[1].names) == 2  # (b, t)
     partials: set[tuple[str, ...]] = set()
     if op.function in ("add", "bias") or is_gate:
+        # the gate itself does not count
         partials = {array.partial for array in present if "d" in array.names or op.function != "act"}
     result = walk.rules.activation(op.output)
     arrays = (*(replace(array, partial=()) for array in present), result)
@@ -295,7 +296,8 @@ def _read_join(op: Op, walk: Walk) -> None:
 def _read_elementwise(op: Op, walk: Walk) -> None:
     arrays = tuple(walk.whole(array, op) for array in op.inputs)
     if op.output is None:
-        walk.run(op, op.function, tuple(walk.rules.cached(array) for array in op.inputs))
+        # an op without a result writes the KV cache
+        walk.run(op, op.function, tuple(map(walk.rules.cached, op.inputs)))
         return
     result = walk.rules.activation(op.output)
     walk.run(op, op.function, (*arrays, result))

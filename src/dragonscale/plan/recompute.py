@@ -89,6 +89,7 @@ def recomputed_moves(reading: Reading, policy: str) -> frozenset[int]:
     key = (section.name, section.ops, reading.rules, policy)
     if key in _MOVES:
         return _MOVES[key]
+    # a tensor that the backward pass gathers for itself is there for the recomputed ops too
     backward = Counter(_identity(move) for move in reading.moves if move.phase == "backward")
     rerun = replace(section, name=f"{section.name} again", ops=recomputed_ops(section, policy))
     activations = [move for move in read_forward(rerun, reading.rules).moves if move.what != "weight"]

@@ -30,6 +30,8 @@ from dataclasses import dataclass, field, replace
 
 from dragonscale.models.program import Op, is_weight
 from dragonscale.physics.notation import Array
+from dragonscale.physics.notation.array import without
+from dragonscale.physics.sharding.reshard_step import layout_of
 
 Axes = tuple[str, ...]
 Layout = dict[str, Axes]
@@ -40,6 +42,20 @@ SERVING = ("pipe", "data", "context", "width", "expert", "tensor", "share")
 
 TENSOR_DIMS = ("n", "k", "f", "z", "v", "i", "u", "mn", "mk", "f1", "d1", "vl")
 """Dims that tensor parallelism splits: heads of every kind, hidden dims, the vocabulary."""
+
+
+def _once(lay: Callable[["Rules", Array], Array]) -> Callable[["Rules", Array], Array]:
+    """A method of `Rules` that works out the layout of each array once: a search asks for the same ones over and
+    over."""
+
+    @functools.wraps(lay)
+    def layout(self: "Rules", array: Array) -> Array:
+        key = (lay.__name__, array)
+        if key not in self.cache:
+            self.cache[key] = lay(self, array)
+        return self.cache[key]
+
+    return layout
 
 
 @dataclass(frozen=True)
@@ -84,28 +100,11 @@ class Rules:
     sums_everywhere: bool = False
     undivided: frozenset[tuple[str, Axes]] = frozenset()
     cache: dict[tuple[str, Array], Array] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """Layouts by kind and array: a search asks for the same ones over and over."""
+    """Layouts by kind and array (`_once`)."""
 
+    @_once
     def activation(self, array: Array) -> Array:
         """The layout of an activation between ops; tokens that are sent to experts lie with these."""
-        return self._once("activation", self._activation, array)
-
-    def used(self, array: Array) -> Array:
-        """The layout of a weight while it is used."""
-        return self._once("used", self._used, array)
-
-    def optimizer_state(self, array: Array) -> Array:
-        """The layout of a weight's optimizer state: sharded along the model's width, which more degrees divide than a
-        head's size."""
-        return self._once("state", self._optimizer_state, array)
-
-    def _once(self, what: str, lay: Callable[[Array], Array], array: Array) -> Array:
-        key = (what, array)
-        if key not in self.cache:
-            self.cache[key] = lay(array)
-        return self.cache[key]
-
-    def _activation(self, array: Array) -> Array:
         split = self._token_layout(array.names, routed="x" in array.names and "e" not in array.names)
         split["x"] = self.picks
         if "t" not in array.names:
@@ -127,7 +126,9 @@ class Rules:
             split["t"] += spread
         return split
 
-    def _used(self, array: Array) -> Array:
+    @_once
+    def used(self, array: Array) -> Array:
+        """The layout of a weight while it is used."""
         return self.fit(array.with_layout(self._split(array)))
 
     def weight(self, array: Array) -> Array:
@@ -136,13 +137,16 @@ class Rules:
             return self.optimizer_state(array)
         return self.used(array)
 
-    def _optimizer_state(self, array: Array) -> Array:
+    @_once
+    def optimizer_state(self, array: Array) -> Array:
+        """The layout of a weight's optimizer state: sharded along the model's width, which more degrees divide than a
+        head's size."""
         split = self._split(array)
-        used = {axis for axes in split.values() for axis in axes}
-        whole = [dim.name for dim in array.dims if not split.get(dim.name)]
-        if self.zero >= 1 and whole and len(array.dims) > 1:
+        used = list(itertools.chain.from_iterable(split.values()))
+        whole = [name for name in array.names if not split.get(name)]
+        if self.zero >= 1 and whole and len(array.dims) > 1:  # vectors are too small to shard
             sharded = "d" if "d" in whole else whole[0]
-            split[sharded] = tuple(axis for axis in self.state if axis not in used)
+            split[sharded] = without(self.state, used)
         return self.fit(array.with_layout(split))
 
     def at_rest(self, array: Array) -> Array:
@@ -153,13 +157,17 @@ class Rules:
 
     def computing(self, op: Op) -> Layout:
         """The axes of each index while an op is computed: an axis splits one index of an op at most."""
-        names = [name for array in op.arrays for name in array.names]
+        names = list(itertools.chain.from_iterable(array.names for array in op.arrays))
+        # each choice (x) of a token goes to the chip of its expert, whose weights are selected (e:x)
         routed = "x" in names and any(dim.select for weight in op.weights for dim in weight.dims)
         split = self._token_layout(names, routed)
         if routed:
             split["x"] = self.picks
-        fitting = {name: self._dividing(name, axes) for name, axes in split.items()}
-        return {name: axes for name, axes in fitting.items() if axes}
+        fitting: Layout = {}
+        for name, axes in split.items():
+            if dividing := self._dividing(name, axes):
+                fitting[name] = dividing
+        return fitting
 
     def for_line(self, array: Array, now: Array, op: Op) -> Array:
         """The layout in which an op needs an operand; `now` is the operand's present layout."""
@@ -170,7 +178,7 @@ class Rules:
         if op.function in ("attend", "score"):
             return self.attending(array)
         if op.function == "join" and op.output is not None:
-            return self.fit(array.with_layout({dim.name: dim.axes for dim in self.activation(op.output).dims}))
+            return self.fit(array.with_layout(layout_of(self.activation(op.output))))
         return now
 
     def of_line(self, op: Op) -> Array:
@@ -188,8 +196,8 @@ class Rules:
     def attending(self, array: Array) -> Array:
         """The layout of a query, key, value or result while attention runs."""
         split: Layout = {"b": self.attend_batch, "t": self.attend_tokens, "s": self.attend_keys, "m": self.attend_keys}
-        heads = [name for name in array.names if name in TENSOR_DIMS]
-        return self.fit(array.with_layout(split | dict.fromkeys(heads, self.attend_heads)))
+        split |= dict.fromkeys(TENSOR_DIMS, self.attend_heads)
+        return self.fit(array.with_layout(split))
 
     @property
     def trades(self) -> bool:
@@ -199,20 +207,19 @@ class Rules:
     def cached(self, array: Array) -> Array:
         """The layout of an array of the KV cache at rest: split along the sequence, whatever is computed."""
         attending = self.attending(array)
-        split = {dim.name: dim.axes for dim in attending.dims}
-        split |= {name: self.cached_keys for name in ("s", "m") if name in split}
+        # an array has keys (s), compressed keys (m), or neither; a layout may name dims that it lacks
+        split = layout_of(attending) | {"s": self.cached_keys, "m": self.cached_keys}
         return self.fit(attending.with_layout(split))
 
     def home(self, routed: Array) -> Array:
         """The layout of a tensor for experts before it is sent, or after it is back with its tokens."""
-        split = {dim.name: dim.axes for dim in routed.dims}
-        return routed.with_layout(split | {"b": self.batch, "x": ()})
+        return routed.with_layout(layout_of(routed) | {"b": self.batch, "x": ()})
 
     @property
     def beyond(self) -> Axes:
         """Axes that split experts and over which tokens are not sent: each chip has all tokens and computes those of
         its experts."""
-        return tuple(axis for axis in self.dealt if axis not in (*self.exchange, *self.gathered))
+        return without(self.dealt, (*self.exchange, *self.gathered))
 
     def fit(self, array: Array) -> Array:
         """A layout without the axes by which a dim does not divide."""
@@ -223,7 +230,7 @@ class Rules:
 
     def _dividing(self, name: str, axes: Axes) -> Axes:
         while axes and (name, axes) in self.undivided:
-            axes = axes[:-1]
+            axes = axes[:-1]  # the minor axis goes first, so the blocks stay neighbours
         return axes
 
     def among(self, axes: Iterable[str]) -> "Rules":
@@ -242,6 +249,7 @@ class Rules:
         return next((name for name in TENSOR_DIMS if name in names), None)
 
     def _split(self, array: Array) -> Layout:
+        """The axes of a weight's dims while it is used; a weight of experts has a dim that tokens select (e:x)."""
         experts = any(dim.select for dim in array.dims)
         hidden = self._hidden(array.names, experts)
         split: Layout = {}
@@ -277,6 +285,7 @@ def training_rules(
         batch=batch,
         routed_batch=("data", "fsdp"),
         tokens=("context",),
+        # norms and residuals have no dim that tensor parallelism splits, so `tensor` may take their tokens
         spread=tensor if sequence else (),
         routed_spread=tensor if sequence or folded else (),
         heads=tensor,
@@ -291,7 +300,7 @@ def training_rules(
         attend_keys=(),
         cached_keys=("context",),
         exchange=experts,
-        state=("fsdp", "expert", "context"),
+        state=("fsdp", "expert", "context"),  # not `data`: pure data parallelism keeps whole replicas
         zero=zero,
         ring=context_by == "ring",
     )
@@ -305,6 +314,7 @@ def serving_rules(spread: str = "copy", prompt: bool = False, exchange: bool = F
     With `prompt` the tokens of prompts are computed (split over `context`), otherwise single tokens of many sequences.
     With `exchange` tokens reach experts by AllToAll, otherwise every chip gathers all tokens.
     """
+    # outside of experts and the cache, the three parts of a plan's tensor parallelism act as one
     heads = ("expert", "tensor", "share")
     tokens: Axes = ("context",) if prompt else ()
     share: Axes = ("share",) if spread == "sequence" else ()

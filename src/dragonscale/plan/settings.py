@@ -75,7 +75,7 @@ def merge_groups(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[st
     merged = dict(base)
     for key, value in changes.items():
         both_groups = isinstance(merged.get(key), Mapping) and isinstance(value, Mapping)
-        merged[key] = merge_groups(merged[key], value) if both_groups else value
+        merged[key] = merge_groups(merged[key], value) if both_groups else value  # a list is replaced whole
     return merged
 
 
@@ -116,7 +116,7 @@ def check_numbers(record: msgspec.Struct, where: str, only: Container[str] | Non
 def _is_possible(value: Any, must_be_positive: bool, limit: float) -> bool:
     """Whether a number, or each of several, is within its limits; what is no number is refused by its type."""
     if isinstance(value, msgspec.Struct):
-        value = [getattr(value, name) for name in value.__struct_fields__]
+        value = msgspec.structs.astuple(value)
     if isinstance(value, list | tuple):
         return all(_is_possible(entry, must_be_positive, limit) for entry in value)
     if isinstance(value, bool) or not isinstance(value, int | float):

@@ -69,7 +69,7 @@ def _draw(line: LedgerLine, share: float, now: float, tracks: dict[str, int], ev
     facts = {"phase": line.phase, "kind": line.kind, "term": line.term, "times": float(line.times) * share}
     for fact, quantity in _FACTS.items():
         facts[fact] = float(line.total(quantity)) * share
-    name = f"{line.kind} {line.what}" if line.what else line.kind
+    name = f"{line.kind} {line.what}".strip()  # waits have no tensor
     if line.moves and line.axes and expected > 0:
         track = tracks.setdefault(f"network: {'+'.join(line.axes)}", len(tracks) + 1)
         events.append(_slice(name, now + exposed - expected, expected, track, facts))
@@ -81,10 +81,12 @@ def _draw(line: LedgerLine, share: float, now: float, tracks: dict[str, int], ev
 def _queue(events: list[dict[str, Any]]) -> None:
     """Move collectives over the same wires so that none overlap: each as late as it may end, but none before the step
     begins."""
+    # backwards: none ends after the next one begins
     limit = float("inf")
     for event in reversed(events):
         event["ts"] = min(event["ts"], limit - event["dur"])
         limit = event["ts"]
+    # forwards: what would begin before the step is moved to its start, and pushes the others on
     free = 0.0
     for event in events:
         event["ts"] = max(event["ts"], free)

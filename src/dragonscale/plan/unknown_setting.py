@@ -24,10 +24,9 @@ def unknown_setting(part: str, whole: str, vocabulary: PlanWords) -> InputError:
     """The error for a part of a plan that names no setting, or names one without its value."""
     start = f"In the plan {shorten(whole)} the part {shorten(part)} is not a setting"
     numbered = re.fullmatch(r"([a-z]+)(\d+)", part)
-    name = part
-    number = ""
-    if numbered:
-        name, number = numbered[1], numbered[2]
+    name, number = part, ""
+    if numbered:  # tp8: a setting and its degree
+        name, number = numbered.groups()
     setting = vocabulary.short.get(name, name)
     if setting in vocabulary.examples:
         example = vocabulary.examples[setting]

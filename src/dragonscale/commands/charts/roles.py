@@ -68,10 +68,10 @@ def _place(part: StackPart, order: list[str]) -> float:
     """Where a part stands; what the table does not name comes after what has its colour, or last."""
     if part.name in order:
         return order.index(part.name)
-    # a name that is not in the table stands beside its colour
-    alike = [index for index, name in enumerate(order) if TIME.get(name, MEMORY.get(name)) == part.role]
-    if alike:
-        return alike[-1] + 0.5
+    # a name that is not in the table stands after the last one of its colour
+    for index in reversed(range(len(order))):
+        if TIME.get(order[index], MEMORY.get(order[index])) == part.role:
+            return index + 0.5
     return len(order)
 
 

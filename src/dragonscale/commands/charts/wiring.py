@@ -25,10 +25,10 @@ def slice_wiring(slice_: Slice) -> str:
     if not isinstance(network, Torus):
         # rounded up
         nodes = -(-slice_.chips // network.levels[0].degree)
-        if nodes == 1:
-            if slice_.chips > 1:
-                return f"one node of {slice_.chips} chips"
+        if slice_.chips == 1:
             return "one chip"
+        if nodes == 1:
+            return f"one node of {slice_.chips} chips"
         tiers = " and ".join(level.name for level in network.levels[1:])
         return f"{nodes:,} nodes of {network.levels[0].degree} chips under {tiers} switches"
     size = " x ".join(map(str, slice_.shape))
@@ -68,10 +68,9 @@ def _rings(rings: tuple[Ring, ...], pods: int, names: list[str]) -> str:
         if ring.share < 1:
             stride = f", every {round(1 / ring.share)} chips"
         texts.append(f"a {kind} of {ring.size} along {names[int(ring.axis)]}{stride}")
-    across = []
     if pods > 1:
-        across = [f"{pods} pods over the data-centre network"]
-    return " by ".join([*across, *texts])
+        texts.insert(0, f"{pods} pods over the data-centre network")
+    return " by ".join(texts)
 
 
 def _switched(axes: Mapping[str, int], slice_: Slice) -> dict[str, str]:

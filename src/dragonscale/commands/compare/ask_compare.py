@@ -21,7 +21,7 @@ from dragonscale.commands.compare.sides import (
     serving_side,
     training_side,
 )
-from dragonscale.commands.given import unnamed
+from dragonscale.commands.given import comma_list, unnamed
 from dragonscale.commands.questions.flag import written
 from dragonscale.commands.questions.train import CompareQuestion, TrainQuestion
 from dragonscale.commands.record import Face, Record, bind
@@ -80,7 +80,7 @@ def read_question(question: CompareQuestion) -> CompareAsked:
     answers = [thing for thing in question.things if isinstance(thing, TrainReport | ServeReport)]
     if answers:
         return _of_answers(question, answers)
-    plans = [_read_plan(thing) for thing in question.things] or [Contender()]
+    plans = list(map(_read_plan, question.things)) or [Contender()]
     serving = _serves(question, plans)
     places = _several(question.on)
     programs = _programs(question.engine if serving else question.stack)
@@ -94,7 +94,8 @@ def read_question(question: CompareQuestion) -> CompareAsked:
             f"A comparison has 2 to {MAX_SIDES} sides and this has {len(candidates)}; give several plans "
             '("tp8 pp4 dp16" best), several slices (--on h100:512,v5p:8x8x8) or several of --stack or --engine.'
         )
-    if not written(question.model) and not any(str(candidate.plan).endswith(".toml") for candidate in candidates):
+    # a plan file may name its model
+    if not written(question.model) and not any(str(plan.plan).endswith(".toml") for plan in plans):
         raise InputError("The comparison lacks a model; give --model, such as llama3-70b.")
     if serving and any(candidate.measured for candidate in candidates):
         raise InputError("A measured time is that of a training step; leave it out, or --prompt and --output.")
@@ -122,9 +123,9 @@ def written_slices(on: Any) -> str:
 
 def _with_model(question: CompareQuestion) -> CompareQuestion:
     """The question with a model's name that stands before the plans taken as its model, as `train` takes it."""
-    first = None
-    if question.things:
-        first = question.things[0]
+    if not question.things:
+        return question
+    first = question.things[0]
     if not isinstance(first, str) or not is_preset(first.strip()):
         return question
     if written(question.model):
@@ -137,10 +138,12 @@ def _with_model(question: CompareQuestion) -> CompareQuestion:
 def _with_slices(question: CompareQuestion) -> CompareQuestion:
     """The question with slices that stand where plans do taken as --on, where nothing else does."""
     # `dscale compare h100:8 v5e:8` has slices where plans stand
-    names = [thing for thing in question.things if isinstance(thing, str) and is_chip(thing.partition(":")[0])]
-    if not names or written(question.on) or len(names) < len(question.things):
+    if not question.things or written(question.on):
         return question
-    return replace(question, on=",".join(names), things=())
+    for thing in question.things:
+        if not isinstance(thing, str) or not is_chip(thing.partition(":")[0]):
+            return question
+    return replace(question, on=",".join(question.things), things=())
 
 
 def _of_answers(question: CompareQuestion, answers: list[Any]) -> CompareAsked:
@@ -150,10 +153,16 @@ def _of_answers(question: CompareQuestion, answers: list[Any]) -> CompareAsked:
     if len(set(map(type, answers))) > 1:
         raise InputError("A training answer and a serving answer have no step in common; compare answers of one kind.")
     serving = isinstance(answers[0], ServeReport)
-    rows = len(answers[0].configs if serving else answers[0].plans)
-    if len(answers) == 1 and rows < 2:
+    if len(answers) == 1 and len(_rows(answers[0])) < 2:
         raise InputError("One answer with one plan has nothing to be compared with; give another.")
     return CompareAsked(question, serving, answers=answers)
+
+
+def _rows(answer: Any) -> list[Any]:
+    """The configurations of a serving answer or the plans of a training answer, the best first."""
+    if isinstance(answer, ServeReport):
+        return answer.configs
+    return answer.plans
 
 
 def _read_plan(thing: Any) -> Contender:
@@ -174,14 +183,19 @@ def _read_plan(thing: Any) -> Contender:
         raise InputError("What was measured was a plan; write it instead of 'best'.")
     if match:
         return Contender(match["plan"], measured=match["time"])
-    return Contender() if text.lower() == BEST else Contender(text)
+    if text.lower() == BEST:
+        return Contender()
+    return Contender(text)
 
 
 def _serves(question: CompareQuestion, plans: list[Contender]) -> bool:
     """Whether it is about serving: its lengths or engines are given, or a plan file is one of serving."""
     serving_flags = any((question.prompt, question.output, question.engine, question.ttft, question.tpot))
-    files = [Path(plan.plan) for plan in plans if str(plan.plan).endswith(".toml")]
-    saved = [not _SERVING.isdisjoint(read_table(path, "Plan file")) for path in files]
+    # of each plan file: whether it has entries that only a serving plan has
+    saved: list[bool] = []
+    for plan in plans:
+        if str(plan.plan).endswith(".toml"):
+            saved.append(not _SERVING.isdisjoint(read_table(Path(plan.plan), "Plan file")))
     if any((question.seq, question.tokens, question.stack, question.numerics)) and (serving_flags or any(saved)):
         raise InputError(
             "--seq, --tokens, --stack and --numerics are of training, --prompt, --output and --engine of serving."
@@ -197,7 +211,7 @@ def _several(things: Any) -> list[Any]:
         return list(things)
     if not isinstance(things, str):
         return [things]
-    return list(filter(None, map(str.strip, things.split(",")))) or [""]
+    return comma_list(things) or [""]
 
 
 def _programs(text: str) -> list[str]:
@@ -207,7 +221,7 @@ def _programs(text: str) -> list[str]:
     (['vllm,max_seqs=64', 'sglang'], [''])
     """
     programs: list[str] = []
-    for part in filter(None, map(str.strip, text.split(","))):
+    for part in comma_list(text):
         if "=" in part:
             if not programs:
                 raise InputError(f"{shorten(part)} is a setting without an engine before it.")
@@ -243,11 +257,14 @@ def ask(question: CompareQuestion, listener: Listener) -> CompareReport:
 def _answers(comparison: CompareAsked, listener: Listener) -> list[Any]:
     """The answer of each side; what nobody says of a plan that is written out is as the first file has it."""
     candidates, quiet = comparison.candidates, _OneSide(listener)
-    files = [side.plan for side in candidates if is_plan_path(side.plan)]
-    job: dict[str, Any] = {}
-    if files:
-        job = served_by(files[0]) if comparison.serving else said_by(load_training_file(files[0]))
-    ask_side = _serve if comparison.serving else _train
+    path = next((side.plan for side in candidates if is_plan_path(side.plan)), None)
+    ask_side, job = _train, dict[str, Any]()
+    if comparison.serving:
+        ask_side = _serve
+    if path and comparison.serving:
+        job = served_by(path)
+    elif path:
+        job = said_by(load_training_file(path))
     answers: list[Any] = []
     for side in candidates:
         # a plan file says its own job
@@ -291,11 +308,12 @@ def _serve(question: CompareQuestion, side: Contender, job: dict[str, Any], list
 
 def compared(answers: list[Any], serving: bool) -> CompareReport:
     """The report on answers of one kind: the first plan of each, or all plans of a single one."""
-    kind = "serving" if serving else "training"
-    side_of = serving_side if serving else training_side
+    kind, side_of = "training", training_side
+    if serving:
+        kind, side_of = "serving", serving_side
     first = answers[0]
     if len(answers) == 1:
-        sides = [side_of(first, index) for index in range(len(first.configs if serving else first.plans))]
+        sides = [side_of(first, index) for index in range(len(_rows(first)))]
     else:
         sides = list(map(side_of, answers))
     sides = keyed(sides)
@@ -330,9 +348,11 @@ UNEVEN = "uneven stages"
 def _heads(sides: list[Side]) -> list[str]:
     """Whose matmuls of the head are within another term: the other stages of a pipeline wait for the one that has
     them."""
-    has_head = [side for side in sides if side.exposed.get(HEAD)]
-    within = [side.key for side in sides if side.exposed.get(UNEVEN) and side not in has_head]
-    if not within or not has_head:
+    within: list[str] = []
+    for side in sides:
+        if not side.exposed.get(HEAD) and side.exposed.get(UNEVEN):
+            within.append(side.key)
+    if not within or not any(side.exposed.get(HEAD) for side in sides):
         return []
     return [f"The {HEAD} of {' and '.join(within)} are in its {UNEVEN}: the others wait for the stage that has them."]
 
@@ -358,7 +378,9 @@ def next_command(report: CompareReport) -> str:
 
 def _blocks(report: CompareReport, detail: bool) -> Sheet:
     sheet, command = compare_blocks(report, detail), next_command(report)
-    return Sheet((*sheet.blocks, NextStep(command, "Next:"))) if command else sheet
+    if not command:
+        return sheet
+    return Sheet((*sheet.blocks, NextStep(command, "Next:")))
 
 
 def _by_price(sides: list[Side]) -> list[str]:
@@ -391,10 +413,9 @@ def _by_hardware(answers: list[Any], sides: list[Side]) -> list[str]:
 
 def _slow_ends(answers: list[Any], sides: list[Side]) -> list[str]:
     """Notes on chips that `serve` ranks at the slow end of their band, because no such run was measured on them."""
-    if len(answers) == 1:
-        rows = answers[0].configs
-    else:
-        rows = [answer.configs[0] if answer.configs else None for answer in answers]
+    rows: list[Any] = answers[0].configs
+    if len(answers) > 1:  # the best of each, where any fits
+        rows = [next(iter(answer.configs), None) for answer in answers]
     sentences: list[str] = []
     for side, row in zip(sides, rows, strict=True):
         if row is not None and row.counted < 1 and row.ranked_usd_per_mtok:
@@ -407,12 +428,16 @@ def _slow_ends(answers: list[Any], sides: list[Side]) -> list[str]:
 
 def _measured(sides: list[Side]) -> list[str]:
     """Measured steps against each other, beside what was expected of them."""
-    measured = [(side, side.measured_s) for side in sides if side.measured_s]
     sentences: list[str] = []
-    for side, seconds in measured[1:]:
-        first, first_s = measured[0]
+    first, first_s = None, 0.0
+    for side in sides:
+        if not side.measured_s:
+            continue
+        if first is None:  # the others are held against it
+            first, first_s = side, side.measured_s
+            continue
         expected = seconds_of(side) / seconds_of(first)
-        ratio = f"{seconds / first_s:.2f}x that of {first.key}; {expected:.2f}x was expected"
+        ratio = f"{side.measured_s / first_s:.2f}x that of {first.key}; {expected:.2f}x was expected"
         sentences.append(f"Measured, the step of {side.key} is {ratio}.")
     return sentences
 

@@ -30,14 +30,16 @@ MAX_PARTS = 7
 
 def compare_blocks(report: CompareReport, detail: bool) -> Sheet:
     """The whole answer."""
-    settings = detail and any(difference.settings for difference in report.differences)
+    settings = None
+    if detail and any(difference.settings for difference in report.differences):
+        settings = _settings(report)
     return sheet(
         Title(f"{report.model}: {len(report.sides)} sides of {report.kind}", report.workload),
         _summary(report),
         _figures(report),
         *_bars(report),
         _terms(report, detail),
-        _settings(report) if settings else None,
+        settings,
         *(Prose(f"{side.key}: {side.measured}") for side in report.sides if side.measured),
         Prose("\n".join(report.overtakes)),
         Prose("\n".join(report.notes), "dim"),
@@ -46,8 +48,9 @@ def compare_blocks(report: CompareReport, detail: bool) -> Sheet:
 
 def _summary(report: CompareReport) -> Facts:
     """The fastest and the cheapest side, and each side against the first."""
-    best, cheapest = report.best, _cheapest(report)
-    label = "fastest" if report.kind == "training" else "best"
+    best, cheapest, label = report.best, _cheapest(report), "best"
+    if report.kind == "training":
+        label = "fastest"
     rows: list[tuple[str, str] | tuple[str, str, str]] = [(label, "none can run", "bad")]
     if best:
         rows = [(label, f"{best.key}: {best.label}", "key")]
@@ -77,21 +80,25 @@ def _figures(report: CompareReport) -> Grid:
         if any(cells) and (always or len(set(cells)) > 1):
             rows.append((name, *cells))
 
-    serving = report.kind == "serving"
+    # what the two kinds call the same thing
+    names = {STEP: STEP, "software": "stack", "problems": "cannot run"}
+    if report.kind == "serving":
+        names = {STEP: "decode step", "software": "engine", "problems": "misses"}
     add("plan", lambda side: side.plan or "none fits", always=True)
     add("slice", lambda side: side.slice)
-    add("engine" if serving else "stack", lambda side: side.software)
+    add(names["software"], lambda side: side.software)
     for name in dict.fromkeys(figure.name for side in sides for figure in side.figures):
-        label = "decode step" if serving and name == STEP else name
+        label = names.get(name, name)
         add(label, lambda side, name=name: _figure(side.figure(name)), always=True)
         add(f"{label} band", lambda side, name=name: _band(side.figure(name)), always=True)
     add("memory", _memory, always=True)
-    add("measured", lambda side: "" if side.measured_s is None else amount(side.measured_s, "s"))
+    add("measured", lambda side: amount(side.measured_s, "s") if side.measured_s is not None else "")
     add("bound by", lambda side: side.bound_by, always=True)
-    add("misses" if serving else "cannot run", lambda side: "; ".join(side.problems))
+    add(names["problems"], lambda side: "; ".join(side.problems))
     columns = [Column("")]
+    tones = {report.winner: "key"}
     for side in sides:
-        columns.append(Column(side.key, wrap=True, tone="key" if side.key == report.winner else ""))
+        columns.append(Column(side.key, wrap=True, tone=tones.get(side.key, "")))
     return table(columns, rows)
 
 
@@ -105,10 +112,9 @@ def _figure(figure: Figure | None) -> str:
     if figure.unit == "USD":
         return _dollars(value)
     if figure.unit == "count":
-        decimals = 0
         if value < 100 and value != int(value):
-            decimals = 1
-        return f"{value:,.{decimals}f}"
+            return f"{value:,.1f}"
+        return f"{value:,.0f}"
     return amount(value, figure.unit)
 
 
@@ -118,7 +124,9 @@ def _dollars(value: float) -> str:
         return f"${value / 1e6:,.2f}M"
     if value >= 1000:
         return f"${value:,.0f}"
-    return f"${value:,.2f}" if value >= 1 else f"${value:,.4f}"
+    if value >= 1:
+        return f"${value:,.2f}"
+    return f"${value:,.4f}"
 
 
 def _band(figure: Figure | None) -> str:
@@ -131,7 +139,10 @@ def _band(figure: Figure | None) -> str:
 
 
 def _memory(side: Side) -> str:
-    return f"{side.hbm_bytes / 1e9:.1f} of {side.hbm_limit_bytes / 1e9:.1f}GB" if side.hbm_limit_bytes else ""
+    """Bytes on the fullest chip, of those that it has; empty where no plan fits."""
+    if not side.hbm_limit_bytes:
+        return ""
+    return f"{side.hbm_bytes / 1e9:.1f} of {side.hbm_limit_bytes / 1e9:.1f}GB"
 
 
 def _bars(report: CompareReport) -> list[Block]:
@@ -140,22 +151,26 @@ def _bars(report: CompareReport) -> list[Block]:
     if not shown:
         return []
     longest_s = max(sum(side.exposed.values()) for side in shown)
-    names = _names(shown)
-    by_size = sorted(names, key=lambda name: -max(side.exposed.get(name, 0.0) for side in shown))
-    drawn = [name for name in names if name in by_size[:MAX_PARTS]]  # in the order of the terms
+    longest = _longest(shown)
+    largest = sorted(longest, key=lambda name: -longest[name])[:MAX_PARTS]
+    drawn = [name for name in longest if name in largest]  # in the order of the terms
     bars: list[Block] = []
     for side in shown:
-        parts = [BarPart(name, side.exposed.get(name, 0.0), "") for name in drawn]
-        rest_s = sum(seconds for name, seconds in side.exposed.items() if name not in drawn)
-        legend = "line" if side is shown[-1] else "none"
-        total = amount(seconds_of(side), "s")
-        bars.append(StackedBar(side.key, (*parts, BarPart("the rest", rest_s, "")), longest_s, total, legend))
+        exposed = side.exposed
+        parts = [BarPart(name, exposed.pop(name, 0.0), "") for name in drawn]
+        parts.append(BarPart("the rest", sum(exposed.values()), ""))
+        legend = "line" if side is shown[-1] else "none"  # one legend, below the last bar
+        bars.append(StackedBar(side.key, tuple(parts), longest_s, amount(seconds_of(side), "s"), legend))
     return bars
 
 
-def _names(sides: list[Side]) -> list[str]:
-    """The terms of all sides, each once, in their order."""
-    return list(dict.fromkeys(name for side in sides for name in side.exposed))
+def _longest(sides: list[Side]) -> dict[str, float]:
+    """The exposed seconds of each term in the side in which it has most, in the order of the terms."""
+    longest: dict[str, float] = {}
+    for side in sides:
+        for name, seconds in side.exposed.items():
+            longest[name] = max(longest.get(name, 0.0), seconds)
+    return longest
 
 
 def _terms(report: CompareReport, detail: bool) -> Grid | None:
@@ -169,7 +184,7 @@ def _terms(report: CompareReport, detail: bool) -> Grid | None:
         """The largest difference of a term to that of the first side."""
         return max(abs(side.exposed.get(name, 0.0) - first.exposed.get(name, 0.0)) for side in shown)
 
-    names = sorted(_names(shown), key=lambda name: -spread(name))
+    names = sorted(_longest(shown), key=lambda name: -spread(name))
     if not detail:
         least_s = MIN_DIFFERENCE * (max(map(seconds_of, shown)) or 1.0)
         names = [name for name in names if spread(name) > least_s][:MAX_TERMS]
@@ -179,20 +194,28 @@ def _terms(report: CompareReport, detail: bool) -> Grid | None:
     for name in names:
         seconds = [side.exposed.get(name, 0.0) for side in shown]
         differences = [_signed(other_s - seconds[0]) for other_s in seconds[1:]]
-        rows.append([name, *(amount(term_s, "s") if term_s else "0" for term_s in seconds), *differences])
+        rows.append([name, *map(_seconds, seconds), *differences])
     columns = [Column("term", wrap=True)]
     columns += [Column(side.key, right=True) for side in shown]
-    for side in others:
-        # where many sides leave no room, the differences are dropped first
-        columns.append(Column(f"{side.key}-{first.key}", right=True, keep=2 if len(shown) > 3 else 9))
-    step = "a decode step" if report.kind == "serving" else "a step"
+    # where many sides leave no room, the differences are dropped first
+    keep = 2 if len(shown) > 3 else 9
+    columns += [Column(f"{side.key}-{first.key}", right=True, keep=keep) for side in others]
+    step = {"serving": "a decode step", "training": "a step"}[report.kind]
     return table(columns, rows, f"what {step} waits for, where it differs (exposed time)")
 
 
-def _signed(seconds: float) -> str:
-    if not seconds:
+def _seconds(seconds: float) -> str:
+    if not seconds:  # a side without the term
         return "0"
-    return f"{'+' if seconds > 0 else '-'}{amount(abs(seconds), 's')}"
+    return amount(seconds, "s")
+
+
+def _signed(seconds: float) -> str:
+    if seconds > 0:
+        return f"+{amount(seconds, 's')}"
+    if seconds < 0:
+        return f"-{amount(-seconds, 's')}"
+    return "0"
 
 
 def _settings(report: CompareReport) -> Grid:

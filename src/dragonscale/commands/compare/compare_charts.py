@@ -17,14 +17,14 @@ def draw(report: CompareReport, kind: str) -> Chart:
             step = "a decode step"
         else:
             step = "a training step"
-        return time_bars([_time(side) for side in shown], f"{_where(report)}: {step}", report.workload)
+        return time_bars(list(map(_time, shown)), f"{_where(report)}: {step}", report.workload)
     limits = {side.hbm_limit_bytes for side in shown}
     # a line that is not every bar's would mislead
     limit = 0.0
     if len(limits) == 1:
         limit = limits.pop()
     title = f"{_where(report)}: memory of the fullest chip"
-    return memory_bars([_memory(side) for side in shown], limit, title, report.workload)
+    return memory_bars(list(map(_memory, shown)), limit, title, report.workload)
 
 
 def _where(report: CompareReport) -> str:

@@ -135,7 +135,9 @@ def keyed(sides: list[Side]) -> list[Side]:
 def _letter(number: int) -> str:
     """A, B, … Z, then A2 and on."""
     letter = chr(ord("A") + number % 26)
-    return letter if number < 26 else f"{letter}{number // 26 + 1}"
+    if number < 26:
+        return letter
+    return f"{letter}{number // 26 + 1}"
 
 
 def difference(first: Side, second: Side, kind: str) -> Difference:
@@ -143,11 +145,13 @@ def difference(first: Side, second: Side, kind: str) -> Difference:
     settings = changed_settings(first, second)
     if not (first.feasible and second.feasible):
         broken = first if second.feasible else second
-        why = broken.problems[0].rstrip(".") if broken.problems else "nothing fits"
+        why = next(iter(broken.problems), "nothing fits").rstrip(".")
         text = f"{broken.key} ({broken.label or broken.slice}) cannot run: {why}."
         return Difference(first.key, second.key, 0.0, 0.0, [], settings, None, text)
     # for other tokens a step, its time is that for as many as the first has; decode steps stay as they are
-    scale = first.tokens / second.tokens if kind == "training" else 1.0
+    scale = 1.0
+    if kind == "training":
+        scale = first.tokens / second.tokens
     first_s, second_s = seconds_of(first), seconds_of(second) * scale
     terms = term_differences(first, second, scale)
     beyond = bands_apart(first, second, kind, scale)
@@ -173,29 +177,29 @@ def term_differences(first: Side, second: Side, scale: float = 1.0) -> list[Term
 
 def changed_settings(first: Side, second: Side) -> list[SettingDifference]:
     """The settings that two plans have otherwise."""
-    rows = [
-        SettingDifference(name, first.settings.get(name), second.settings.get(name))
-        for name in first.settings | second.settings
-    ]
-    return [row for row in rows if row.first != row.second]
+    changed: list[SettingDifference] = []
+    for name in first.settings | second.settings:
+        # plans of different kinds of slice may lack each other's settings
+        before, after = first.settings.get(name), second.settings.get(name)
+        if before != after:
+            changed.append(SettingDifference(name, before, after))
+    return changed
 
 
 def bands_apart(first: Side, second: Side, kind: str, scale: float = 1.0) -> bool | None:
     """Whether the bands of two sides lie apart; None where one has none."""
-    name = STEP if kind == "training" else TOKENS
-    one_figure, other_figure = first.figure(name), second.figure(name)
-    if one_figure is None or one_figure.low is None or one_figure.high is None:
+    name = {"training": STEP, "serving": TOKENS}[kind]
+    first_figure, second_figure = first.figure(name), second.figure(name)
+    if first_figure is None or first_figure.low is None or first_figure.high is None:
         return None
-    if other_figure is None or other_figure.low is None or other_figure.high is None:
+    if second_figure is None or second_figure.low is None or second_figure.high is None:
         return None
-    return other_figure.high * scale < one_figure.low or one_figure.high < other_figure.low * scale
+    return second_figure.high * scale < first_figure.low or first_figure.high < second_figure.low * scale
 
 
 def _sentence(first: Side, second: Side, ratio: float, terms: list[TermDifference], kind: str) -> str:
     """How much faster the second is and by what."""
-    step = ""
-    if kind != "training":
-        step = " a decode step"
+    step = {"training": "", "serving": " a decode step"}[kind]
     text = f"{second.key} ({second.label}) "
     if abs(ratio - 1) < TIE_TOLERANCE:
         text += f"takes as long{step} as {first.key}"
@@ -204,7 +208,9 @@ def _sentence(first: Side, second: Side, ratio: float, terms: list[TermDifferenc
     named = ", ".join(map(_term_text, _named(terms)))
     if named:
         text += f": {named}"
-    return text if kind == "training" else text + _throughput(first, second)
+    if kind == "serving":
+        text += _throughput(first, second)
+    return text
 
 
 def _term_text(row: TermDifference) -> str:
@@ -216,7 +222,9 @@ def _much(ratio: float) -> str:
     speed = max(ratio, 1 / ratio)
     if speed >= 2:
         return f"{speed:.2g}x"
-    return f"{speed - 1:.0%}" if speed >= 1.1 else f"{speed - 1:.1%}"
+    if speed >= 1.1:
+        return f"{speed - 1:.0%}"
+    return f"{speed - 1:.1%}"
 
 
 def _named(terms: list[TermDifference]) -> list[TermDifference]:
@@ -251,7 +259,7 @@ def _certainty(beyond: bool | None, kind: str) -> str:
     """Whether the difference is larger than the error, where that is known."""
     if beyond is None:
         return "."
-    what = "steps" if kind == "training" else "tokens/s"
+    what = {"training": "steps", "serving": "tokens/s"}[kind]
     if beyond:
         return f". The error bands of their {what} lie apart: the difference is larger than the error."
     return f". The error bands of their {what} overlap: the order could be the other way round."

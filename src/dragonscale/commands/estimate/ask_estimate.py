@@ -74,20 +74,19 @@ def next_command(report: EstimateReport) -> list[Block]:
     trains = report.find("decode step") is None
     if trains and ":" not in question.on:
         return []
-    on = _where_it_trains(report, question.on) if trains else question.on
-    parts = ["dscale", "train" if trains else "serve", shlex.quote(question.model), "--on", shlex.quote(on)]
+    command, on, why = "serve", question.on, "Next, how to serve it there:"
+    flags = {"prompt": question.prompt}
     if trains:
-        parts += ["--batch", STEP, "--seq", shlex.quote(question.seq)]
-        if question.tokens not in ("", "chinchilla"):
-            parts += ["--tokens", shlex.quote(question.tokens)]
-        if question.price:
-            parts += ["--price", shlex.quote(question.price)]
-        return [NextStep(" ".join(parts), f"Next, a plan (for steps of {STEP} tokens):")]
-    if question.prompt:
-        parts += ["--prompt", shlex.quote(question.prompt)]
-    if question.price:
-        parts += ["--price", shlex.quote(question.price)]
-    return [NextStep(" ".join(parts), "Next, how to serve it there:")]
+        command, on, why = "train", _where_it_trains(report, on), f"Next, a plan (for steps of {STEP} tokens):"
+        flags = {"batch": STEP, "seq": question.seq}
+        if question.tokens != "chinchilla":  # which is the usual number of tokens
+            flags["tokens"] = question.tokens
+    flags["price"] = question.price
+    text = f"dscale {command} {shlex.quote(question.model)} --on {shlex.quote(on)}"
+    for name, value in flags.items():
+        if value:
+            text += f" --{name} {shlex.quote(value)}"
+    return [NextStep(text, why)]
 
 
 def _summary(report: EstimateReport) -> Facts:

@@ -52,20 +52,23 @@ class EstimateAsked:
 
 def read_question(question: EstimateQuestion) -> EstimateAsked:
     """Check every flag; what cannot be used is refused in one sentence."""
-    model, name, total, active = _sizes(question)
+    size = _sizes(question)
+    model = size.model
     notes: list[str] = []
     chip, slice_ = _place(question, notes)
     seq = _length(question.seq, "--seq", CONTEXT, notes)
     context = _length(question.context, "--context", CONTEXT, notes)
     prompt = _length(question.prompt, "--prompt", PROMPT, notes)
-    # as the checkpoint is stored
-    question = replace(question, weights=question.weights or ("bf16" if model is None else stored_in(model)))
+    # without another format the weights are as the checkpoint stores them
+    stored = "bf16"
+    if model is not None:
+        stored = stored_in(model)
+    question = replace(question, weights=question.weights or stored)
     for dtype in (question.dtype, question.weights, question.kv_dtype):
         dtype_bytes(dtype)
+    batch = 1
     if question.batch.strip():
         batch = parse_count(question.batch, "--batch")
-    else:
-        batch = 1
     if batch < 1:
         raise InputError(f"--batch is {shorten(question.batch)}; at least one sequence is decoded.")
     _check_rank(question, model)
@@ -73,11 +76,15 @@ def read_question(question: EstimateQuestion) -> EstimateAsked:
     run, decode = bool(question.tokens.strip()), any((question.batch, question.context, question.prompt))
     if not model:
         notes += ["Without an architecture there is no attention term, KV cache or activation."]
-    sizes = name, model, total, active, chip, slice_
     return EstimateAsked(
         question,
-        *sizes,
-        read_tokens(question.tokens.strip() or "chinchilla", total),
+        size.name,
+        model,
+        size.total,
+        size.active,
+        chip,
+        slice_,
+        read_tokens(question.tokens.strip() or "chinchilla", size.total),
         seq,
         read_part(question.mfu, "--mfu", MFU, 1e-9, 1.0),
         batch,
@@ -89,8 +96,18 @@ def read_question(question: EstimateQuestion) -> EstimateAsked:
     )
 
 
-def _sizes(question: EstimateQuestion) -> tuple[Transformer | None, str, float, float]:
+@dataclass(frozen=True)
+class _ModelSize:
     """The model if one was named, its name, its parameters and those that a token uses."""
+
+    model: Transformer | None
+    name: str
+    total: float
+    active: float
+
+
+def _sizes(question: EstimateQuestion) -> _ModelSize:
+    """How large the model is, by its name or by --params."""
     # exactly one of the two
     if bool(written(question.model)) == bool(question.params.strip()):
         if question.params.strip():
@@ -103,7 +120,7 @@ def _sizes(question: EstimateQuestion) -> tuple[Transformer | None, str, float, 
             raise InputError("--active goes with --params; a model says itself what a token uses.")
         model = load_model(question.model)
         counts = count_parameters(model)
-        return model, model.name, counts.total, counts.active
+        return _ModelSize(model, model.name, counts.total, counts.active)
     total = parse(question.params, "count", "--params")
     if question.active.strip():
         # a dense model uses all parameters for a token
@@ -115,7 +132,7 @@ def _sizes(question: EstimateQuestion) -> tuple[Transformer | None, str, float, 
         raise InputError(
             f"{shorten(parameters)} parameters are used of {total:g}; at least one is, and no more than all."
         )
-    return None, "a model", total, active
+    return _ModelSize(None, "a model", total, active)
 
 
 def _place(question: EstimateQuestion, notes: list[str]) -> tuple[Chip | None, Slice | None]:

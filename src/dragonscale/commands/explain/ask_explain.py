@@ -2,7 +2,6 @@
 out (each quantity with its formula and the numbers put in, then what was solved) and drawn (the times as bars)."""
 
 from dataclasses import fields
-from typing import Any
 
 from dragonscale.blocks.charts import Bar, Chart, bars
 from dragonscale.blocks.sheet import Block, Prose, Sheet, Title
@@ -34,7 +33,7 @@ def explanation_blocks(explanation: Explanation, detail: bool = False) -> Sheet:
     if explanation.terms:
         blocks += [grids.grid("explain-terms", explanation.terms)]
     if explanation.lines:
-        blocks.append(Prose("\n".join(part for line in explanation.lines for part in _line(line))))
+        blocks.append(Prose("\n".join(map(_line, explanation.lines))))
     if explanation.crossovers:
         blocks.append(Prose("\n".join(["crossovers", *(f"  {text}" for text in explanation.crossovers)])))
     *notes, last = explanation.notes or [""]
@@ -42,21 +41,21 @@ def explanation_blocks(explanation: Explanation, detail: bool = False) -> Sheet:
     return Sheet((*blocks, Prose(last, "key")))
 
 
-def _line(line: FormulaLine) -> list[str]:
-    if line.numbers != line.formula:
-        with_numbers = [f"    = {line.numbers}"]
-    else:
-        with_numbers = []
-    return [f"{line.name} = {line.value}", f"    = {line.formula}", *with_numbers]
+def _line(line: FormulaLine) -> str:
+    """The quantity with its value, its formula, and below it the formula with the numbers in."""
+    text = f"{line.name} = {line.value}\n    = {line.formula}"
+    if line.numbers != line.formula:  # a constant is its own formula
+        text += f"\n    = {line.numbers}"
+    return text
 
 
 def draw(explanation: Explanation, _kind: str) -> Chart:
     """Every line that is a time, in the order of the explanation; crossovers in words below the title."""
-    rows = [
-        Bar(line.name.split(" = ")[0], line.value_si, _role(line.name))
-        for line in explanation.lines
-        if line.unit == "s" and line.value_si is not None
-    ]
+    rows: list[Bar] = []
+    for line in explanation.lines:
+        if line.unit == "s" and line.value_si is not None:
+            # `T_math = FLOPs / C` is labelled with its letter alone
+            rows.append(Bar(line.name.split(" = ")[0], line.value_si, _role(line.name)))
     if not rows:
         raise nothing_to_draw("no line of the explanation is a time with all its sizes known")
     crossing = ""
@@ -137,9 +136,8 @@ def ask_serve(question: questions.ExplainServeQuestion, listener: Listener) -> E
     from dragonscale.commands.serve.serve_question import ServeQuestion, read_question
 
     not_of_serve = ("line", "solve")
-    flags: dict[str, Any] = {
-        field.name: getattr(question, field.name) for field in fields(question) if field.name not in not_of_serve
-    }
+    # all other flags are those of `dscale serve`
+    flags = {field.name: getattr(question, field.name) for field in fields(question) if field.name not in not_of_serve}
     understood = read_question(ServeQuestion(**flags))
     for text in profile_notes(chip for chip, _ in understood.targets):
         listener.note(text)

@@ -133,8 +133,8 @@ def formula_line(name: str, formula: Any, values: dict[Any, float], dimension: s
     for key, value in sorted(values.items(), key=lambda item: -len(str(item[0]))):
         with_numbers = re.sub(rf"(?<![A-Za-z0-9_]){re.escape(str(key))}(?![A-Za-z0-9_])", f"{value:.6g}", with_numbers)
     result = value_of(formula, values)
-    missing = ", ".join(sorted(map(str, formula.free_symbols - set(values))))
     if result is None:
+        missing = ", ".join(sorted(map(str, formula.free_symbols - set(values))))
         shown = f"depends on {missing}"
     else:
         shown = render(result, dimension, digits=4)
@@ -171,8 +171,10 @@ def letters_in(formula: str) -> list[str]:
 def solution_sentence(line: FormulaLine) -> str:
     """A solution as a sentence: what it is, its formula, its value."""
     shown = ""
-    if line.value_si is not None:
-        shown = f" = {line.value if line.unit != 'count' else f'{line.value_si:,.6g}'}"
+    if line.value_si is not None and line.unit == "count":
+        shown = f" = {line.value_si:,.6g}"  # the size that was solved for, with more digits than a table has
+    elif line.value_si is not None:
+        shown = f" = {line.value}"
     if line.sides:
         shown += f" ({line.sides})"
     if line.formula != line.value:

@@ -61,9 +61,10 @@ def explain_roofline(
         formula_line("T_comms = bytes / W", moved / width, values, "s"),
         formula_line("lower bound", sympy.Max(flops / peak, moved / width), values, "s"),
         formula_line("upper bound", flops / peak + moved / width, values, "s"),
-        *([formula_line("intensity", sympy.factor(flops / moved), values, "count")] if moved else []),
-        formula_line("critical intensity", peak / width, values, "count"),
     ]
+    if moved:  # what lies in the level already has no intensity
+        lines.append(formula_line("intensity", sympy.factor(flops / moved), values, "count"))
+    lines.append(formula_line("critical intensity", peak / width, values, "count"))
     varied = {name: letters[name] for name in operation.varied}
     solutions = _crossings(f"compute = {level}", flops / peak, moved / width, varied, values)
     open_dims = [name for name, size in sizes_known.items() if not isinstance(size, int)]
@@ -72,10 +73,12 @@ def explain_roofline(
             continue  # the crossing in the one letter that is left stands above
         grown = f"{', '.join(others)} large"
         lines.append(formula_line(f"intensity, {grown}", limit, values, "count"))
-        for solution in solve_equal(limit, peak / width, letters[name]) if name else ():
+        if not name:  # all open dims are large: no letter is left to solve for
+            continue
+        for solution in solve_equal(limit, peak / width, letters[name]):
             solutions.append(formula_line(f"{grown}: compute = {level} at {name}", tidy(solution), values, "count"))
-    rates = [render(chip.peak(dtype, unit), "FLOP/s"), render(chip.bandwidth(level), "bytes/s")]
-    note = f"{peak} = {rates[0]} ({dtype}, {unit} unit), {width} = {rates[1]} ({level}) of {chip.title}"
+    peak_text, width_text = render(chip.peak(dtype, unit), "FLOP/s"), render(chip.bandwidth(level), "bytes/s")
+    note = f"{peak} = {peak_text} ({dtype}, {unit} unit), {width} = {width_text} ({level}) of {chip.title}"
     return Explanation(str(operation), lines, list(map(solution_sentence, solutions)), [note], solutions)
 
 
@@ -103,6 +106,7 @@ def _sides(what: str, math: Any, other: Any, values: Values, letter: Any) -> str
     """Which of the two binds below a crossover and which above, where everything else is a number."""
     first, second = what.split(" = ")
     binding: list[str] = []
+    # the times a little below and a little above the crossover
     for nudge in (0.999, 1.001):
         nudged = values | {letter: values[letter] * nudge}
         first_s, second_s = value_of(math, nudged), value_of(other, nudged)
@@ -110,7 +114,9 @@ def _sides(what: str, math: Any, other: Any, values: Values, letter: Any) -> str
             return ""
         binding.append(first if first_s > second_s else second)
     below, above = binding
-    return f"{below} binds below, {above} above" if below != above else ""
+    if below == above:  # the curves touch and do not cross
+        return ""
+    return f"{below} binds below, {above} above"
 
 
 @dataclass(frozen=True)
@@ -161,7 +167,9 @@ def _lettered_tiers(group: Switches) -> LetteredGroup:
         width, time = symbol(f"W_{level.name}"), symbol(f"t_{level.name}")
         levels.append(replace(level, bandwidth=width, latency=time))
         values |= {width: level.bandwidth, time: level.latency}
-        crossed = f"{float(span.fan):g} of its children" if float(span.fan) > 1 else "not crossed"
+        crossed = "not crossed"
+        if float(span.fan) > 1:
+            crossed = f"{float(span.fan):g} of its children"
         if float(span.sharing) > 1:
             crossed += f", shared by {float(span.sharing):g} groups"
         notes.append(f"{width} = {render(level.bandwidth, 'bytes/s')} per child of a {level.name}: {crossed}")
@@ -176,11 +184,15 @@ def explain_collective(
     # an axis called V or W must not take the letter of the bytes or the bandwidth
     letters = {axis: symbol(f"n_{axis}" if axis in ("V", "W") else axis) for axis in axes}
     v = symbol("V")
-    found = lettered(mesh.group(axes), letters, _wide(mesh, axes))
-    group, values = found.group, found.values | {letters[axis]: float(mesh.axes[axis]) for axis in axes}
+    over_letters = lettered(mesh.group(axes), letters, _wide(mesh, axes))
+    group, values = over_letters.group, over_letters.values
+    for axis in axes:
+        values[letters[axis]] = float(mesh.axes[axis])
     if volume is not None:
         values[v] = volume
-    true, book = (collective_time(kind, v, group, replace(options, exact=exact)) for exact in (True, False))
+    # `exact` counts the (N-1)/N that the book leaves out
+    true = collective_time(kind, v, group, replace(options, exact=True))
+    book = collective_time(kind, v, group, replace(options, exact=False))
     lines = [
         formula_line("bytes each chip sends", sent_bytes(kind, v, group, options), values, "bytes"),
         formula_line("bandwidth term", true.bandwidth, values, "s"),
@@ -191,10 +203,13 @@ def explain_collective(
     solutions = []
     # the bandwidth term is V times something, so the two terms meet where V is latency over that
     byte_s = sympy.sympify(true.bandwidth).subs(v, 1)
-    equal = sympy.Integer(0) if byte_s.is_zero else sympy.simplify(sympy.sympify(true.latency) / byte_s)
-    if not equal.is_zero:
-        solutions.append(formula_line("latency = bandwidth at V", equal, values, "bytes"))
-    notes = [ONE_CHIP] if mesh.size(*axes) == 1 else found.notes
+    if not byte_s.is_zero:
+        equal = sympy.simplify(sympy.sympify(true.latency) / byte_s)
+        if not equal.is_zero:
+            solutions.append(formula_line("latency = bandwidth at V", equal, values, "bytes"))
+    notes = over_letters.notes
+    if mesh.size(*axes) == 1:
+        notes = [ONE_CHIP]
     return Explanation(
         f"{kind} over {', '.join(axes)}", lines, list(map(solution_sentence, solutions)), notes, solutions
     )
@@ -202,9 +217,9 @@ def explain_collective(
 
 def explain_shard(expression: str, mesh: Mesh, sizes: dict[str, int]) -> Explanation:
     """The bytes and times of a sharded chain as formulas in its dims and mesh axes."""
-    line, sizes_known, _ = prepare(expression, sizes)
-    forward, backward = passes(parse_chain(expression), sizes_known, mesh, EXACT)
-    chain = _LetteredChain.of(mesh, sizes_known)
+    einsum = prepare(expression, sizes)
+    forward, backward = passes(parse_chain(expression), einsum.sizes, mesh, EXACT)
+    chain = _LetteredChain.of(mesh, einsum.sizes)
     times = chain.add_pass("forward", forward)
     solutions: list[FormulaLine] = []
     for name, seconds in times.items():
@@ -213,10 +228,10 @@ def explain_shard(expression: str, mesh: Mesh, sizes: dict[str, int]) -> Explana
     chain.add_pass("backward", backward)
     if mesh.chip is not None:
         peak, dtype = _rate("C", chain.letters), compute_dtype(forward[0].line)
-        rates = [render(mesh.chip.peak(dtype), "FLOP/s"), render(mesh.chip.bandwidth("hbm"), "bytes/s")]
-        chain.notes.append(f"{peak} = {rates[0]} ({dtype}), W_hbm = {rates[1]} of {mesh.chip.title}")
+        peak_text, width_text = render(mesh.chip.peak(dtype), "FLOP/s"), render(mesh.chip.bandwidth("hbm"), "bytes/s")
+        chain.notes.append(f"{peak} = {peak_text} ({dtype}), W_hbm = {width_text} of {mesh.chip.title}")
         chain.notes += _binding(chain.lines)
-    return Explanation(str(line), chain.lines, list(map(solution_sentence, solutions)), chain.notes, solutions)
+    return Explanation(str(einsum.line), chain.lines, list(map(solution_sentence, solutions)), chain.notes, solutions)
 
 
 def _binding(lines: list[FormulaLine]) -> list[str]:
@@ -228,9 +243,12 @@ def _binding(lines: list[FormulaLine]) -> list[str]:
             if line.name.startswith(f"{way}: T_") and line.value_si is not None:
                 times[line.name.partition("T_")[2]] = line.value_si
         if any(times.values()):
-            slowest = max(times, key=times.__getitem__)
-            sentences.append(f"{way} bound by {'the network' if slowest == 'network' else slowest}")
-    return [f"{'; '.join(sentences).capitalize().replace('hbm', 'HBM')}."] if sentences else []
+            slowest = max(times, key=times.__getitem__).replace("network", "the network")
+            sentences.append(f"{way} bound by {slowest}")
+    if not sentences:
+        return []
+    # `capitalize` makes small letters of all but the first
+    return [f"{'; '.join(sentences).capitalize().replace('hbm', 'HBM')}."]
 
 
 @dataclass
@@ -248,9 +266,15 @@ class _LetteredChain:
     @classmethod
     def of(cls, mesh: Mesh, sizes: Mapping[str, Any]) -> "_LetteredChain":
         letters = {name: symbol(name) for name in sizes}
-        axis_letters = {name: symbol(f"n_{name}" if name in letters else name) for name in mesh.axes}
-        values: Values = {letters[name]: float(size) for name, size in sizes.items() if isinstance(size, int)}
-        values |= {axis_letters[name]: float(size) for name, size in mesh.axes.items()}
+        axis_letters: dict[str, Any] = {}
+        values: Values = {}
+        for name, size in sizes.items():
+            if isinstance(size, int):  # an open size is its own letter
+                values[letters[name]] = float(size)
+        for name, size in mesh.axes.items():
+            # an axis may be called as a dim is
+            axis_letters[name] = symbol(f"n_{name}" if name in letters else name)
+            values[axis_letters[name]] = float(size)
         notes = ["V, the bytes of each collective: the array as one group of chips sees it."]
         return cls(mesh, letters, axis_letters, values, notes=notes)
 
@@ -287,15 +311,16 @@ class _LetteredChain:
 
     def _group(self, axes: tuple[str, ...]) -> Group:
         """The chips along some axes over letters, whose values and meanings are kept."""
-        found = lettered(self.mesh.group(axes), self.axis_letters, _wide(self.mesh, axes))
-        self.values |= found.values
-        self.notes += [note for note in found.notes if note not in self.notes]
-        return found.group
+        over_letters = lettered(self.mesh.group(axes), self.axis_letters, _wide(self.mesh, axes))
+        self.values |= over_letters.values
+        self.notes += [note for note in over_letters.notes if note not in self.notes]
+        return over_letters.group
 
     def _line(self, name: str, number: Any, unit: str) -> None:
         self.lines.append(formula_line(name, number, self.values, unit))
 
 
+# The book's letters of a model's dims.
 PART_LETTERS = {"d": "D", "f": "F", "n": "N", "k": "K", "h": "H", "g": "H", "v": "V", "e": "E", "z": "F_shared"}
 
 
@@ -310,10 +335,12 @@ def explain_model(model: Transformer, sequence: int) -> Explanation:
         values |= {repeat: float(section.repeat), t: float(sequence)}
         # a section that stands once, such as the head, has no L in its formulas
         times = repeat if section.repeat > 1 else 1
-        counts = parameters([open_section]), forward_flops([open_section], Workload(1, t, t))
-        for counted, what, unit in zip(counts, ("parameters", "FLOPs, one sequence"), ("count", "FLOP"), strict=True):
-            for part, formula in counted.items():
-                if unit == "count" or formula != 0:
-                    lines.append(formula_line(f"{section.name}: {part} {what}", times * formula, values, unit))
+        for part, formula in parameters([open_section]).items():
+            lines.append(formula_line(f"{section.name}: {part} parameters", times * formula, values, "count"))
+        for part, formula in forward_flops([open_section], Workload(1, t, t)).items():
+            if formula != 0:  # norms and embeddings have parameters and no matmul
+                lines.append(
+                    formula_line(f"{section.name}: {part} FLOPs, one sequence", times * formula, values, "FLOP")
+                )
     note = "Training costs three times the forward FLOPs. T is the sequence length, L the layers of this kind."
     return Explanation(model.name, lines, [], [note])

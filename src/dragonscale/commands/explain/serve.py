@@ -47,27 +47,27 @@ VARIABLES = {"batch": "B", "context": "S", "prompt": "T"}
 
 @dataclass(frozen=True)
 class LetteredPhase(Lettered):
-    """A decode step or a prefill of a configuration; `found` and `asked` are its deployment and
-    iteration on letters."""
+    """A decode step or a prefill of a configuration; `open_deployment` and `open_step` are its deployment and
+    iteration with letters for their sizes."""
 
     name: str
     deployment: Deployment
     step: Iteration
     letters: Letters
-    found: Deployment
-    asked: Iteration
+    open_deployment: Deployment
+    open_step: Iteration
 
     @cached_property
     def cost(self) -> IterationCost:
-        return iteration_cost(self.found, self.asked)
+        return iteration_cost(self.open_deployment, self.open_step)
 
     @cached_property
     def ledger(self) -> Ledger:
-        return iteration_ledger(self.found, self.asked)
+        return iteration_ledger(self.open_deployment, self.open_step)
 
     def axes(self, names: tuple[str, ...]) -> str:
         """The mesh axes of more than one chip among some."""
-        return "+".join(name for name in names if self.found.axes[name] != 1)
+        return "+".join(name for name in names if self.open_deployment.axes[name] != 1)
 
 
 def lettered_phase(name: str, deployment: Deployment, step: Iteration) -> LetteredPhase:
@@ -94,7 +94,7 @@ def explain_serve(understood: ServeAsked, line: str = "", solve: str = "") -> Ex
     if solve:
         spelled = VARIABLES.get(solve, solve)
         limits = [*(limit for limit in limits if limit.variable == spelled), *_crossings(phases, solve)]
-    solutions = [_solution(limit) for limit in limits]
+    solutions = list(map(_solution, limits))
     if line:
         lines = [*_named(phases, line)]
     else:
@@ -102,7 +102,7 @@ def explain_serve(understood: ServeAsked, line: str = "", solve: str = "") -> Ex
     notes = _notes(understood, config, phases, [*lines, *solutions])
     if refused:
         notes += [f"The formulas hold, but this would not run: {refused}."]
-    return Explanation(where, lines, [solution_sentence(limit) for limit in solutions], notes, solutions=solutions)
+    return Explanation(where, lines, list(map(solution_sentence, solutions)), notes, solutions=solutions)
 
 
 def _phases(understood: ServeAsked, config: Config) -> list[LetteredPhase]:
@@ -124,6 +124,7 @@ def _overview(understood: ServeAsked, config: Config, phases: list[LetteredPhase
             if formula > 0:
                 yield phase.say(f"{phase.name}: {name}", formula, "s")
         # each term is a letter of the sum
+        # named without what stands in brackets: `decode_attention`
         parts = {symbol(name.split(" (")[0].replace(" ", "_")): float(term) for name, term in terms.items()}
         # kernels follow each other, so their times add up
         total = sum(parts)
@@ -150,12 +151,13 @@ def _term_name(name: str, phase: str) -> str:
 
 def _rates(understood: ServeAsked, config: Config, seconds: dict[str, float]) -> Iterator[FormulaLine]:
     """What the two iterations make of requests, at best."""
-    symbols_of = {"d": seconds["decode"], "p": seconds["prefill"], "B": config.batch, "O": understood.ask.output}
-    symbols_of |= {"chips": config.chips} | (
-        {"usd": config.piece.chip.price} if config.piece.chip.price is not None else {}
-    )
-    of: dict[str, Any] = {name: symbol(name) for name in symbols_of}
-    values = {of[name]: float(value) for name, value in symbols_of.items()}
+    chips, usd = config.chips, config.piece.chip.price
+    numbers_of = {"d": seconds["decode"], "p": seconds["prefill"], "B": config.batch, "O": understood.ask.output}
+    numbers_of["chips"] = chips
+    if usd is not None:
+        numbers_of["usd"] = usd
+    of: dict[str, Any] = {name: symbol(name) for name in numbers_of}
+    values = {of[name]: float(value) for name, value in numbers_of.items()}
     # prompts are spread over the data ranks, and fill the stages of a pipeline
     ranks = config.plan.data * config.plan.pipe
     state = steady_state(of["B"], of["d"], of["p"], of["p"] / ranks, of["O"])
@@ -180,7 +182,7 @@ def _named(phases: list[LetteredPhase], name: str) -> Iterator[FormulaLine]:
     for phase in phases:
         for line in phase.ledger.lines:
             names = (line.what, line.kind, line.term, line.part, "+".join(line.axes), *line.what.split("+"))
-            names_seen |= dict.fromkeys(name_of for name_of in names if name_of)
+            names_seen |= dict.fromkeys(filter(None, names))
             # a line that counts nothing has no formula
             if name not in names or not any(getattr(line, key) != 0 for key, _, _ in QUANTITIES):
                 continue
@@ -191,8 +193,10 @@ def _named(phases: list[LetteredPhase], name: str) -> Iterator[FormulaLine]:
         names_seen |= dict.fromkeys((tensor.what, tensor.part))
         if name in (tensor.what, tensor.part):
             count += 1
-            section = f"{tensor.section}: " if tensor.section else ""
-            yield phases[0].say(f"memory, {tensor.part}: {section}{tensor.what}", tensor.bytes, "bytes")
+            what = tensor.what
+            if tensor.section:
+                what = f"{tensor.section}: {what}"
+            yield phases[0].say(f"memory, {tensor.part}: {what}", tensor.bytes, "bytes")
     if not count:
         raise unknown("line, term or tensor called", name, names_seen)
 
@@ -201,7 +205,7 @@ def _crossings(phases: list[LetteredPhase], solve: str) -> Iterator[ServingLimit
     """Where any two resources of either iteration take equally long."""
     spelled = VARIABLES.get(solve, solve)
     if not any(spelled in phase.letters.values for phase in phases):
-        axes = [axis for axis, size in phases[0].found.axes.items() if size != 1]
+        axes = [axis for axis, size in phases[0].open_deployment.axes.items() if size != 1]
         raise unknown("letter to solve for called", solve, [*VARIABLES, *axes])
     for phase in phases:
         if spelled in phase.letters.values:
@@ -211,10 +215,9 @@ def _crossings(phases: list[LetteredPhase], solve: str) -> Iterator[ServingLimit
 def _solution(limit: ServingLimit) -> FormulaLine:
     """A limit as a line: what it counts, its formula, the number."""
     values = {symbol(letter): value for letter, value in limit.letters.items() if letter != limit.variable}
+    name = limit.name
     if limit.counts:
-        name = f"{limit.name} ({limit.counts})"
-    else:
-        name = limit.name
+        name += f" ({limit.counts})"
     # solved in numbers alone: there is no formula to print
     if limit.formula is None or limit.text.startswith("where"):
         return FormulaLine(name, limit.text, limit.text, f"{limit.value:,.6g}", limit.value, "count")
@@ -233,13 +236,11 @@ def _notes(understood: ServeAsked, config: Config, phases: list[LetteredPhase], 
         f"{render(float(state.tpot), 's')}, {config.tokens_per_chip:,.0f} tokens/s per chip, largest batch "
         f"{config.most:,}."
     )
-    single = []
-    if understood.ask.output == 1:
-        single = ["One output token has no decode step: it is the prefill's."]
-    return [
+    notes = [
         f"Letters: {', '.join(rates)}",
         f"B sequences of S cached tokens, prompts of T new tokens, outputs of O. Weights in {plan.weights}, matmuls in "
         f"{plan.compute}, cache in {plan.kv}, activations between chips in {plan.wire} (a plan's `wire`).",
-        *single,
-        expected,
     ]
+    if understood.ask.output == 1:
+        notes.append("One output token has no decode step: it is the prefill's.")
+    return [*notes, expected]

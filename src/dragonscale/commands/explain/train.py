@@ -77,9 +77,12 @@ def explain_train(job: Job, plan: Plan, line: str = "", solve: str = "", wire: s
     if wire:
         job = replace(job, stack=change(job.stack, "state", activation_bytes=float(dtype_bytes(wire))))
     formulas, real = StepFormulas.of(job, plan), judge_one(job, plan)
-    wanted = [name.strip() for name in solve.split(",")] if solve else ["batch"]
-    solved = crossings(formulas.verdict, formulas.letters, wanted, plan)
-    lines = [*_named(formulas, line)] if line else [*_overview(formulas)]
+    variables = [name.strip() for name in (solve or "batch").split(",")]
+    solved = crossings(formulas.verdict, formulas.letters, variables, plan)
+    if line:
+        lines, terms = [*_named(formulas, line)], []
+    else:
+        lines, terms = [*_overview(formulas)], _terms(job, real)
     work = f"{job.batch} sequences of {job.sequence:,} tokens"
     return Explanation(
         f"{job.model.name} on {job.slice}: {short_plan(plan)}, {work}, {job.stack.name}",
@@ -87,7 +90,7 @@ def explain_train(job: Job, plan: Plan, line: str = "", solve: str = "", wire: s
         crossovers=crossing_sentences(solved, real, job.stack.name),
         notes=[*_fitted(formulas, lines), *_notes(formulas, real)],
         solutions=[_solution(crossing) for crossing in solved if crossing.value is not None],
-        terms=[] if line else _terms(job, real),
+        terms=terms,
     )
 
 
@@ -108,7 +111,7 @@ def _terms(job: Job, real: Verdict) -> list[ExpectedTerm]:
 
 def _why_longer(job: Job, row: TermRow, kind: str, hbm_bytes: float, step_s: float) -> str:
     """Why a term takes as long as it does: the part of a rate that it reaches, or what sets its time."""
-    chip, took_s = job.slice.chip, row.expected_s or 1.0
+    chip, took_s = job.slice.chip, row.expected_s or 1.0  # a term of no time reaches 0% of any rate
     part = f"{row.lower_s / took_s:.0%} of"
     if kind == "host transfer":
         return f"to the host and back at {render(chip.host_link, 'bytes/s')} a chip, an estimate"
@@ -116,18 +119,20 @@ def _why_longer(job: Job, row: TermRow, kind: str, hbm_bytes: float, step_s: flo
         return f"updated by the host's cores at {render(HOST_UPDATE, 'bytes/s')} a chip, an estimate"
     if kind in COLLECTIVES:
         hidden = 1 - row.exposed_s / took_s
-        return f"{part} the wires' rate" + (f", {hidden:.0%} overlapped" if hidden > SEEN else "")
+        if hidden > MIN_HIDDEN:
+            return f"{part} the wires' rate, {hidden:.0%} overlapped"
+        return f"{part} the wires' rate"
     if row.flops and row.lower_s and kind != "optimizer":
         return f"{part} the peak"
     if hbm_bytes:
         return f"{render(hbm_bytes, 'bytes')} at {hbm_bytes / took_s / chip.bandwidth('hbm'):.0%} of HBM's rate"
-    if row.name == "stragglers":
+    if row.name == "stragglers":  # the slowest host, as a fraction of a step without it
         return f"{row.exposed_s / (step_s - row.exposed_s):.1%} of the rest, for {job.slice.hosts} hosts"
     return _REST.get(kind, f"{part} datasheet rates")
 
 
-SEEN = 0.005
-"""A part of a term that overlaps is told of from here on."""
+# The smallest fraction of a term that is said to overlap; less would read 0%.
+MIN_HIDDEN = 0.005
 _REST = {"copy": "weights copied, gradients added in HBM", "host": "the host between kernels"}
 """Why terms without a formula take their time, by their kind."""
 
@@ -156,13 +161,16 @@ def _named(formulas: StepFormulas, name: str) -> Iterator[FormulaLine]:
         return
     for line in ledger.lines:
         axes = "+".join(sorted(line.axes))
+        # lines of fused matmuls are called after all that they make: `q+k+v`
         names = (line.what, line.kind, line.term, line.part, line.phase, axes, *line.axes, *line.what.split("+"))
         names_seen |= dict.fromkeys(filter(None, names))
         if name not in names:
             continue
         count += 1
-        over = f" over {'+'.join(line.axes)}" if line.axes else ""
-        label = f"{line.section}, {line.phase}: {line.what} ({line.kind}{over})"
+        kind = line.kind
+        if line.axes:
+            kind += f" over {'+'.join(line.axes)}"
+        label = f"{line.section}, {line.phase}: {line.what} ({kind})"
         yield from formulas.say_line(line, label, "times a step")
     for tensor in ledger.held:
         part = MEMORY_NAMES.get(tensor.part, tensor.part)
@@ -184,12 +192,16 @@ def _solution(crossing: Crossing) -> FormulaLine:
 
 def _formula_of(crossing: Crossing) -> str:
     """The crossover as a formula; empty where it was found by numbers."""
-    return "" if crossing.formula is None else formula_text(crossing.formula)
+    if crossing.formula is None:
+        return ""
+    return formula_text(crossing.formula)
 
 
 def _size(value: float | None, unit: str) -> str:
     """Tokens are whole; a degree that is solved for is not."""
-    return f"{value:,.0f}" if unit.strip() == "tokens" else f"{value:,.4g}"
+    if unit.strip() == "tokens":
+        return f"{value:,.0f}"
+    return f"{value:,.4g}"
 
 
 def crossing_sentences(solved: Iterable[Crossing], real: Verdict, stack: str) -> list[str]:
@@ -201,20 +213,26 @@ def crossing_sentences(solved: Iterable[Crossing], real: Verdict, stack: str) ->
 def crossing_sentence(crossing: Crossing, exposed_s: float, stack: str) -> str:
     """A crossover in words: what datasheet rates would allow, and what the stack leaves exposed of it."""
     term, variable, value = crossing.term, crossing.variable, crossing.value
-    left = f"; {stack} leaves {render(exposed_s, 's')} exposed" if exposed_s > 0 else ""
+    left = unit = ""
+    if exposed_s > 0:
+        left = f"; {stack} leaves {render(exposed_s, 's')} exposed"
     in_tokens = variable in ("batch", "seq")
-    hides_above = crossing.hides == "above"
+    if in_tokens:
+        unit = " tokens"
     # no degree is below one: there the crossover is out of reach
     if value is None or (value < 1 and not in_tokens):
-        never = "" if hides_above or crossing.hides == "always" else "never "
+        hide = "hide" if crossing.hides in ("above", "always") else "never hide"
         size = variable if in_tokens or variable == "chips" else f"{variable} degree"
-        return f"{term} could {never}hide under compute at datasheet rates whatever the {size}{left}"
-    unit = " tokens" if in_tokens else ""
-    formula = _formula_of(crossing)
-    limit = f"{variable} {'>' if hides_above else '<'} {f'{formula} = ' if formula else ''}{_size(value, unit)}{unit}"
+        return f"{term} could {hide} under compute at datasheet rates whatever the {size}{left}"
+    hides_above = crossing.hides == "above"
+    limit = f"{variable} {'>' if hides_above else '<'} "
+    if formula := _formula_of(crossing):  # a crossover that was found by numbers has none
+        limit += f"{formula} = "
+    limit += f"{_size(value, unit)}{unit}"
     if variable == "batch" and crossing.microbatches > 1:  # a batch of fewer or more of them crosses elsewhere
         limit += f" ({value / crossing.microbatches:,.0f} in each of {crossing.microbatches:,.4g} microbatches)"
     they = "they" if term.endswith("s") else "it"
+    # whether the plan's own size lies on the side on which the moves hide
     could = "could" if (crossing.here > value) == hides_above else "could not"
     here = f"here {_size(crossing.here, unit)}, so {they} {could}"
     return f"{term} could hide under compute at datasheet rates if {limit}; {here}{left}"
@@ -223,8 +241,11 @@ def crossing_sentence(crossing: Crossing, exposed_s: float, stack: str) -> str:
 def _fitted(formulas: StepFormulas, lines: list[FormulaLine]) -> list[str]:
     """The constants in some formulas that were fitted, with their values and on what."""
     used = {name for line in lines for name in letters_in(line.formula)}
-    fitted = {name: origin for name, origin in formulas.letters.fitted.items() if name in used}
-    return [f"{name} = {formulas.letters.values[name]:g}: {'; '.join(origin)}." for name, origin in fitted.items()]
+    notes: list[str] = []
+    for name, origin in formulas.letters.fitted.items():
+        if name in used:
+            notes.append(f"{name} = {formulas.letters.values[name]:g}: {'; '.join(origin)}.")
+    return notes
 
 
 def _notes(formulas: StepFormulas, real: Verdict) -> list[str]:
@@ -242,26 +263,32 @@ def _notes(formulas: StepFormulas, real: Verdict) -> list[str]:
         needs = f"it needs {render(hbm_bytes, 'bytes')} on the fullest chip, which has {render(limit, 'bytes')}"
         notes.append(f"This plan does not fit: {needs}.")
     compute_s = float(real.compute_s)
-    wires = {term: float(value) for term, value in real.wires_s.items() if float(value) > 0}
-    overlapped = ", ".join(f"{term} {render(value, 's')}" for term, value in {"compute": compute_s, **wires}.items())
-    lower, upper, expected = (render(float(value), "s") for value in (real.lower, real.upper, real.seconds))
+    # what asks for a resource of its own: the chip's compute, and each kind of move
+    bound, longest_s = "compute", compute_s
+    overlapped = f"compute {render(compute_s, 's')}"
+    for term, seconds in real.wires_s.items():
+        if float(seconds) > 0:
+            overlapped += f", {term} {render(float(seconds), 's')}"
+    for term in WIRES:
+        seconds = float(real.wires_s.get(term, 0.0))
+        if seconds > longest_s:
+            bound, longest_s = term, seconds
     notes.append(
-        f"At datasheet rates the step takes {lower} if everything overlaps ({overlapped}), {upper} if nothing does; "
-        f"expected {expected}."
+        f"At datasheet rates the step takes {render(float(real.lower), 's')} if everything overlaps ({overlapped}), "
+        f"{render(float(real.upper), 's')} if nothing does; expected {render(float(real.seconds), 's')}."
     )
     used = {letter.name for line in formulas.verdict.ledger.lines for letter in expression(line.bound_s).free_symbols}
     rates = []
+    # rates are called C (compute) and W (width of a memory or a link)
+    units = {"C": "FLOP/s", "W": "bytes/s"}
     for name, value in formulas.letters.values.items():
-        if name[0] in "CW" and name in used:
-            rates.append(f"{name} = {render(value, 'FLOP/s' if name.startswith('C') else 'bytes/s')}")
+        if name[0] in units and name in used:
+            rates.append(f"{name} = {render(value, units[name[0]])}")
     notes.append(
         "B sequences of T tokens a step in microbatches of mb on each replica; D, F, N, K, H, V, E, k are the model's "
         f"dims, L its layers; mesh axes by their names; {', '.join(rates)}."
     )
-    notes += _formats(formulas)
-    largest = max(WIRES, key=lambda term: wires.get(term, 0.0))
-    bound = largest if wires.get(largest, 0.0) > compute_s else "compute"
-    return [*notes, f"Bound by {bound} at datasheet rates."]
+    return [*notes, *_formats(formulas), f"Bound by {bound} at datasheet rates."]
 
 
 def _formats(formulas: StepFormulas) -> list[str]:
@@ -270,9 +297,13 @@ def _formats(formulas: StepFormulas) -> list[str]:
     if not moving:
         return []
     state, plan = formulas.job.stack.state, formulas.plan
-    weight_bytes = min(2.0, dtype_bytes(plan.dtype)) if state.narrow_gathers else 2.0
+    weight_bytes = 2.0
+    if state.narrow_gathers:  # weights are cast to the matmuls' format before they travel
+        weight_bytes = min(weight_bytes, dtype_bytes(plan.dtype))
     formats = []
+    also = ""
     if "activation" in moving:
+        also = "; --wire takes another format for activations"
         formats.append(f"activations in {state.activation_bytes:g} bytes")
         if weight_bytes < 2 and plan.tensor > 1:
             formats[-1] += f" (gathered over tensor for matmuls in {weight_bytes:g})"
@@ -284,7 +315,6 @@ def _formats(formulas: StepFormulas) -> list[str]:
         formats.append(f"gradients in {gradient_bytes:g} bytes")
     if not formats:
         return []
-    also = "; --wire takes another format for activations" if "activation" in moving else ""
     return [f"Matmuls in {plan.dtype}. Between chips travel {', '.join(formats)}{also}."]
 
 
@@ -300,6 +330,10 @@ def explained_job(
     split, chips = read_scheme(plan, job.slice), job.slice.chips
     if split.chips != chips:
         raise InputError(f"The plan {split} is for {split.chips} chips and {job.slice} has {chips}; they must agree.")
-    step_job, named = job_for(job.on_slice(), split), frozenset[str]() if is_scheme(plan) else given_settings(plan)
+    step_job, named = job_for(job.on_slice(), split), frozenset[str]()
+    if not is_scheme(plan):  # `fsdp8` names degrees alone; a file or `fsdp=8,dtype=fp8` may name settings too
+        named = given_settings(plan)
     split, _ = read_ranks(split, named, step_job.stack.name, family(step_job.slice.chip))
-    return step_job, split if "dtype" in named else replace(split, dtype=dtype)
+    if "dtype" not in named:
+        split = replace(split, dtype=dtype)
+    return step_job, split

@@ -10,6 +10,7 @@ from dragonscale.blocks.sheet import NextStep, Prose, Sheet, Title, Verbatim, fa
 from dragonscale.commands.export.plans import GivenPlan, given_plan
 from dragonscale.commands.export.serving import judged_serving
 from dragonscale.commands.export.training import JudgedPlan, judged_training
+from dragonscale.commands.given import comma_list
 from dragonscale.commands.questions.export import ExportQuestion
 from dragonscale.commands.record import Face, Record, bind
 from dragonscale.errors import InputError, shorten
@@ -197,7 +198,7 @@ def named_targets(text: str) -> NamedTargets:
     ('megatron', 'slurm', None)
     """
     by_kind: dict[str, Target] = {}
-    for name in filter(None, map(str.strip, text.split(","))):
+    for name in comma_list(text):
         target = target_named(name)
         if target.kind in ("training", "serving"):
             kind = "software"

@@ -9,8 +9,9 @@ the columns and colours.
 import json
 import tomllib
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from html import escape
+from operator import itemgetter
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -27,6 +28,10 @@ from dragonscale.physics.units import render
 
 # Rows of the table of ops.
 MOST_OPS = 600
+# The fraction of a step from which on an op is drawn under the roofline.
+MIN_SHARE = 1e-5
+# What the script draws of such an op.
+_POINT = ("op", "flops", "bytes", "rate", "seconds", "share", "colour")
 _NUMBER = ' class="n"'
 # What an op is, by the page's names and by those of `op_facts`.
 _WORDS = {"kind": "kind", "section": "section", "phase": "phase", "what": "tensor"}
@@ -61,43 +66,48 @@ def page(report: ProfileReport, step: ShownStep | None) -> str:
     if step:
         sections[f"Timeline of step {step.number}"] = _timeline(step)
     if points:
-        chip = f" The line is what {escape(report.chip)} can do at best." if report.chip else ""
+        chip = ""
+        if report.chip:
+            chip = f" The line is what {escape(report.chip)} can do at best."
         sections["Ops under the roofline"] = _markup("roof", chip=chip)
+    listed_ops = ""
+    if ops:
+        listed_ops = _markup("find") + _table("ops", ops, ' id="ops"')
     sections |= {
         "Parts of the model": _table("groups", report.groups),
         "Beside the plan": _table("beside", report.beside),
         "Communication": _table("communication", report.communication),
         "Idle": _table("gaps", report.gaps),
-        "Memory": "".join(_memory(each) for each in report.memory if each.series),
-        "Ops": _markup("find") + _table("ops", ops, ' id="ops"') if ops else "",
-        "What could not be told": "".join(f"<p>{escape(text)}</p>" for text in (*report.unknown, *report.notes)),
+        "Memory": "".join(map(_memory, report.memory)),
+        "Ops": listed_ops,
+        "What could not be told": "".join(map(_paragraph, (*report.unknown, *report.notes))),
     }
-    filled = [(head, body) for head, body in sections.items() if body]
+    filled = ""
+    for head, body in sections.items():
+        if body:  # a recording without memory or collectives has no section about them
+            filled += f"<section><h2>{escape(head)}</h2>{body}</section>\n"
     # `<` cannot stand in the data: nothing in it can end the script that holds it
     data = json.dumps(_drawn(report, step, ops, points), separators=(",", ":")).replace("<", "\\u003c")
     return Template(beside("page.html")).substitute(
         _head(report),
         title=escape(f"{report.source}: {report.headline()}"),
         style=STYLE + Template(beside("page.css")).substitute(light=_variables(LIGHT), dark=_variables(DARK)),
-        sections="".join(f"<section><h2>{escape(head)}</h2>{body}</section>\n" for head, body in filled),
+        sections=filled,
         data=data,
         script=beside("page.js"),
     )
 
 
 def _head(report: ProfileReport) -> dict[str, str]:
-    several = ""
+    several = planned = plan = ""
     if report.devices > 1:
         several = f"{report.devices} devices"
     where = " · ".join(filter(None, (report.software, report.device, several)))
     steps, headline = report.steps, report.headline()
-    planned = ""
     if report.planned_step_s:
         planned = f"; planned {render(report.planned_step_s, 's')}"
     if report.plan:
         plan = f"<p><code>{escape(report.plan)}</code> {escape(report.model)}</p>"
-    else:
-        plan = ""
     reach = f"{render(steps.fastest_s, 's')} to {render(steps.slowest_s, 's')}"
     return {
         "headline": escape(f"{headline[:1].upper()}{headline[1:]}{planned}"),
@@ -107,12 +117,18 @@ def _head(report: ProfileReport) -> dict[str, str]:
     }
 
 
+def _paragraph(text: str) -> str:
+    return f"<p>{escape(text)}</p>"
+
+
 def _parts(report: ProfileReport) -> str:
+    """The step as one bar of its parts, with a legend below."""
     bars = legend = ""
-    for part in (part for part in report.parts if part.seconds > 0):
-        colour = _data()["colours"]["parts"].get(part.name, "overhead")
-        bars += f'<i style="width:{100 * part.share:.3f}%;background:var(--{colour})"></i>'
-        legend += _dot(colour, f"{part.name} {render(part.seconds, 's')} ({part.share:.1%})")
+    for part in report.parts:
+        if part.seconds > 0:
+            colour = _data()["colours"]["parts"].get(part.name, "overhead")
+            bars += f'<i style="width:{100 * part.share:.3f}%;background:var(--{colour})"></i>'
+            legend += _dot(colour, f"{part.name} {render(part.seconds, 's')} ({part.share:.1%})")
     if bars:
         return f'<div class="whole">{bars}</div><p class="legend">{legend}</p>'
     return ""
@@ -141,16 +157,24 @@ def _timeline(step: ShownStep) -> str:
 
 
 def _memory(use: MemoryTime) -> str:
-    """Bytes in use over time, as a line."""
+    """Bytes in use over time, as a line; empty where none were recorded."""
+    if not use.series:
+        return ""
     last = max(when for when, _ in use.series) or 1.0
     top = max(use.peak_bytes, use.capacity_bytes or 0.0) or 1.0
+    of_capacity = points = ""
+    if use.capacity_bytes:
+        of_capacity = f" of {render(use.capacity_bytes, 'bytes')}"
+    for when, size in use.series:
+        # the picture is 900 wide, and 140 high with 10 left free at the top
+        points += f" {900 * when / last:.1f},{140 - 130 * size / top:.1f}"
     return _markup(
         "memory",
         device=use.device,
         peak=render(use.peak_bytes, "bytes"),
-        room=f" of {render(use.capacity_bytes, 'bytes')}" if use.capacity_bytes else "",
+        room=of_capacity,
         when=render(use.peak_at_s, "s"),
-        points=" ".join(f"{900 * when / last:.1f},{140 - 130 * size / top:.1f}" for when, size in use.series),
+        points=points[1:],
     )
 
 
@@ -165,7 +189,10 @@ def _drawn(
     listed = {op["op"]: op for op in ops}
     shown = {point["op"] for point in points}
     tracks: dict[str, list[Any]] = {}
-    for slice_ in (*step.own, *step.slices) if step else ():
+    slices, step_s = list[ShownSlice](), 0.0
+    if step:
+        slices, step_s = [*step.own, *step.slices], step.seconds
+    for slice_ in slices:
         if slice_.op >= 0:
             shown.add(slice_.op)
             colour = _colour_of(analysis.roles[slice_.op].kind)
@@ -175,10 +202,11 @@ def _drawn(
         # start and length in seconds, to the nanosecond
         drawn = [round(slice_.start_s, 9), round(slice_.seconds, 9), slice_.op, name[:120], colour]
         tracks.setdefault(slice_.track, []).append(drawn)
-    for slices in tracks.values():
-        slices.sort(key=lambda drawn: (drawn[0], -drawn[1]))
+    for track in tracks.values():
+        # of slices that begin together the outer one comes first
+        track.sort(key=lambda drawn: (drawn[0], -drawn[1]))
     return {
-        "seconds": step.seconds if step else 0.0,
+        "seconds": step_s,
         "tracks": list(tracks.items()),
         "ops": {op: listed.get(op) or _op(report, op) for op in sorted(shown)},
         "points": points,
@@ -194,8 +222,12 @@ def _op(report: ProfileReport, op: int) -> dict[str, Any]:
     facts, totals = op_facts(analysis, op), analysis.totals
     seconds, runs = float(totals.seconds[op]), float(totals.works[op])
     kind, bound_by = facts.get("kind", ""), facts.get("bound_by", "")
-    work = [facts.get(name) for name in ("flops", "hbm_bytes")]
-    rate, moved = (each * runs / seconds if each and seconds else None for each in work)
+    flops, hbm_bytes = facts.get("flops"), facts.get("hbm_bytes")
+    rate = moved = None
+    if flops and seconds:
+        rate = flops * runs / seconds
+    if hbm_bytes and seconds:
+        moved = hbm_bytes * runs / seconds
     return {
         "op": op,
         "name": analysis.recording.ops[op].name[:200],
@@ -203,8 +235,8 @@ def _op(report: ProfileReport, op: int) -> dict[str, Any]:
         "seconds": seconds,
         "share": seconds / report.step_s if report.step_s else 0.0,
         "times": float(totals.times[op]),
-        "flops": work[0],
-        "bytes": work[1],
+        "flops": flops,
+        "bytes": hbm_bytes,
         "rate": rate,
         "achieved": achieved_rate(kind, bound_by, rate, moved),
         "fraction": facts.get("roofline_fraction"),
@@ -216,11 +248,14 @@ def _op(report: ProfileReport, op: int) -> dict[str, Any]:
 
 def _points(report: ProfileReport, ops: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Ops that have a place under the roofline."""
-    names = ("op", "flops", "bytes", "rate", "seconds", "share", "colour")
-    placed = [op for op in ops if op["flops"] and op["bytes"] and op["rate"] and op["share"] > 1e-5]
-    if report.static:
+    if report.static:  # what was not timed has no rate
         return []
-    return [{name: op[name] for name in names} for op in placed]
+    points: list[dict[str, Any]] = []
+    pick = itemgetter(*_POINT)
+    for op in ops:
+        if op["flops"] and op["bytes"] and op["rate"] and op["share"] > MIN_SHARE:
+            points.append(dict(zip(_POINT, pick(op), strict=True)))
+    return points
 
 
 # Tables
@@ -235,11 +270,14 @@ def _cell(value: Any, unit: str) -> str:
     if value is None:
         return f'<td{_NUMBER} data-v="-1">–</td>'
     if isinstance(value, str):
-        return f"<td>{escape(value or ('?' if unit == '?' else ''))}</td>"
+        if unit == "?" and not value:  # what is not known of an op
+            value = "?"
+        return f"<td>{escape(value)}</td>"
+    shown = f"{value:,.4g}"
     if unit == "%":
         shown = f"{value:.1%}"
-    else:
-        shown = render(value, unit) if unit else f"{value:,.4g}"
+    elif unit:
+        shown = render(value, unit)
     return f'<td{_NUMBER} data-v="{value:.9g}">{escape(shown)}</td>'
 
 
@@ -252,8 +290,9 @@ def _table(name: str, rows: Sequence[Any], mark: str = "") -> str:
     top = "".join(f"<th{classes.get(unit, _NUMBER)}>{escape(head)}</th>" for head, unit, _ in columns)
     body = ""
     for row in rows:
-        values = (row[field] if isinstance(row, dict) else getattr(row, field) for _, _, field in columns)
-        body += f"<tr>{''.join(_cell(value, unit) for value, (_, unit, _) in zip(values, columns, strict=True))}</tr>"
+        # ops are dicts, as the script takes them; all other rows are records
+        read = row.get if isinstance(row, dict) else partial(getattr, row)
+        body += f"<tr>{''.join(_cell(read(field), unit) for _, unit, field in columns)}</tr>"
     head = f"<thead><tr>{top}</tr></thead>"
     return f'<div class="scroll"><table class="sorts"{mark}>{head}<tbody>{body}</tbody></table></div>'
 
@@ -263,7 +302,9 @@ def _table(name: str, rows: Sequence[Any], mark: str = "") -> str:
 
 def _colour_of(kind: str) -> str:
     """The colour of an op by what bounds its kind."""
-    return _variable("tensor" if kind in TRAVELS else _data()["colours"]["kinds"].get(kind, "overhead"))
+    if kind in TRAVELS:
+        return "tensor"
+    return _variable(_data()["colours"]["kinds"].get(kind, "overhead"))
 
 
 def _colour_of_word(slice_: ShownSlice) -> str:

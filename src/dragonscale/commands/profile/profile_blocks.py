@@ -61,11 +61,12 @@ def _warnings(report: ProfileReport) -> list[str]:
 def _title(report: ProfileReport) -> str:
     if report.static:
         return f"A program that was not timed, at the rates of {report.chip or 'no known chip'}"
-    count = ""
+    title = report.device or "no device"
     if report.devices > 1:
-        count = f"{report.devices} x "
-    software = f", by {report.software}" if report.software else ""
-    return f"A profile of {count}{report.device or 'no device'}{software}"
+        title = f"{report.devices} x {title}"
+    if report.software:
+        title += f", by {report.software}"
+    return f"A profile of {title}"
 
 
 def _summary(report: ProfileReport) -> sheet.Facts:
@@ -160,8 +161,10 @@ def _idle(report: ProfileReport) -> float:
 
 
 def _sizes(report: ProfileReport) -> tuple[str, str]:
+    if not report.sizes:
+        return "sizes", ""
     sizes = ", ".join(f"{name} {value:,.0f}" for name, value in report.sizes.items())
-    return "sizes", f"{sizes} (from the shapes of its matmuls)" if sizes else ""
+    return "sizes", f"{sizes} (from the shapes of its matmuls)"
 
 
 def _memory(report: ProfileReport) -> tuple[str, str]:
@@ -201,7 +204,29 @@ def _finding(what: str, why: str) -> str:
     """A finding and what to do about it, as sentences."""
     if what.split()[0].strip(",:").isalpha():  # not the name of a program
         what = what[:1].upper() + what[1:]
-    return f"{what}. {why[:1].upper()}{why[1:]}." if why else f"{what}."
+    if why:
+        return f"{what}. {why[:1].upper()}{why[1:]}."
+    return f"{what}."
+
+
+def _share(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.0%}"
+
+
+def _times(value: float) -> str:
+    """How often a step runs an op: a mean over steps, so it need not be whole."""
+    if value >= 10 or value == int(value):
+        return f"{value:,.0f}"
+    return f"{value:.1f}"
+
+
+def _rate(value: tuple[float, str]) -> str:
+    """A rate in its own unit: FLOP/s of a matmul, bytes/s of a copy."""
+    if not value[0]:
+        return "–"
+    return render(*value)
 
 
 # How a cell is shown, by the forms of `blocks.toml`.
@@ -209,9 +234,9 @@ _FORMS: dict[str, Callable[[Any], str]] = {
     "word": lambda value: value or "–",
     "kind": lambda value: value.replace("_", "-") or "–",
     "1%": lambda value: f"{value:.1%}",
-    "0%": lambda value: "–" if value is None else f"{value:.0%}",
-    "times": lambda value: f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.1f}",
-    "rate": lambda value: render(*value) if value[0] else "–",
+    "0%": _share,
+    "times": _times,
+    "rate": _rate,
     "more": lambda value: ("+" if value >= 0 else "-") + render(abs(value), "s"),
     "op": short_name,
     "ops": lambda value: ", ".join(map(short_name, value)),
@@ -249,15 +274,21 @@ def _column(field: str, form: str) -> Any:
         return (field, form) if form else field
 
     def shown(row: Any) -> str:
-        return _FORMS[form](getattr(row, field) if field else row)
+        if field:
+            row = getattr(row, field)
+        return _FORMS[form](row)
 
-    return (shown, "") if form in _FLUSH_RIGHT else shown
+    if form in _FLUSH_RIGHT:  # a column with a dimension, if an empty one, is one of numbers
+        return shown, ""
+    return shown
 
 
 def _more(rows: Sequence[Any], shown: Sequence[Any]) -> str:
     """The line under a table that does not show all rows."""
     rest = len(rows) - len(shown)
-    return f"and {rest} more (--explain shows all)" if rest else ""
+    if not rest:
+        return ""
+    return f"and {rest} more (--explain shows all)"
 
 
 def _groups(report: ProfileReport, detail: bool) -> sheet.Grid | None:
@@ -274,9 +305,13 @@ def _groups(report: ProfileReport, detail: bool) -> sheet.Grid | None:
 
 def _ops(report: ProfileReport, detail: bool) -> sheet.Grid | None:
     """The longest ops; what is exposed of them only where that is less."""
-    shown = report.ops if detail else report.ops[:MAX_OPS]
-    overlaps = any(op.seconds > 1.01 * op.exposed_s for op in shown)
-    return _grid("ops", shown, renamed={} if overlaps else {"exposed": None})
+    shown = report.ops
+    if not detail:
+        shown = shown[:MAX_OPS]
+    renamed: dict[str, str | None] = {"exposed": None}
+    if any(op.seconds > 1.01 * op.exposed_s for op in shown):
+        renamed = {}
+    return _grid("ops", shown, renamed=renamed)
 
 
 def _communication(report: ProfileReport, detail: bool) -> sheet.Grid | None:
@@ -284,12 +319,16 @@ def _communication(report: ProfileReport, detail: bool) -> sheet.Grid | None:
     shown = report.communication
     if not (detail or report.static):
         shown = [move for move in shown if move.seconds > MIN_MOVE * report.step_s]
-    return _grid("communication", shown if detail else shown[:MAX_LINES])
+    if not detail:
+        shown = shown[:MAX_LINES]
+    return _grid("communication", shown)
 
 
 def _beside(report: ProfileReport, detail: bool) -> sheet.Grid | None:
     """The plan's lines beside what was measured."""
-    shown = report.beside if detail else report.beside[:MAX_LINES]
+    shown = report.beside
+    if not detail:
+        shown = shown[:MAX_LINES]
     return _grid("beside", shown, _more(report.beside, shown))
 
 
@@ -298,5 +337,6 @@ def _line_name(line: BesideLine) -> str:
     kind = line.kind.replace("_", "-")
     if "_" in line.kind:
         return f"{kind} over {line.section}"
-    section = "" if line.section in ("step", line.kind) else line.section
-    return " ".join(filter(None, (section, kind, line.phase)))
+    if line.section in ("step", line.kind):  # `optimizer`, not `optimizer optimizer`
+        return f"{kind} {line.phase}".strip()
+    return " ".join(filter(None, (line.section, kind, line.phase)))

@@ -21,7 +21,8 @@ from dragonscale.physics.hardware import Chip, load_chip, parse_slice
 from dragonscale.physics.hardware.catalogue import is_chip
 from dragonscale.physics.hardware.driver_names import chip_named, nearest_chip
 
-MOST = 1000
+# Ops that `--top` may list.
+MAX_TOP = 1000
 # Flags that say of a plan what they say to `dscale verify`.
 _OF_THE_PLAN = ("model", "batch", "seq", "program", "stack", "assume", "family")
 
@@ -44,8 +45,8 @@ def read_question(question: ProfileQuestion) -> ProfileAsked:
     path, on = written(question.trace).strip(), question.on
     if not path:
         raise InputError("Say which profile to read, such as profile.xplane.pb or trace.json.gz.")
-    if not 1 <= question.top <= MOST:
-        raise InputError(f"--top is {question.top}; list 1 to {MOST} ops.")
+    if not 1 <= question.top <= MAX_TOP:
+        raise InputError(f"--top is {question.top}; list 1 to {MAX_TOP} ops.")
     if question.step is not None and question.step < 0:
         raise InputError(f"--step is {question.step}; steps are counted from 0.")
     chip = _chip(on)
@@ -54,17 +55,17 @@ def read_question(question: ProfileQuestion) -> ProfileAsked:
             if getattr(question, name):
                 raise InputError(f"--{name} says what --plan is of; give the plan too, such as --plan fsdp=8.")
         return ProfileAsked(question, path, chip, None, "", "")
+    where = on
     if isinstance(on, str) and is_chip(on):
         # a chip alone stands for a slice of one
         where = f"{written(on)}:1"
-    else:
-        where = on
     same = {name: getattr(question, name) for name in _OF_THE_PLAN}
     plan = read_plan(VerifyQuestion(question.plan, on=where, **same))
     request = structs.replace(plan.request, slice=asked_chips(plan.request.slice, "", question.profile))
     planned = parse_slice(request.slice).chip
     # the plan's chip where it carries a kernel profile
-    chip = chip if chip is not None and not planned.kernels else planned
+    if chip is None or planned.kernels:
+        chip = planned
     engine = question.engine.strip().lower() or "jax-program"
     notes = (*plan.notes, *profile_notes([planned]))
     return ProfileAsked(question, path, chip, request, plan.stack, engine, notes)
@@ -85,8 +86,8 @@ def _chip(on: Any) -> Chip | None:
 def the_chip(understood: ProfileAsked, recording: Recording) -> tuple[Chip | None, str]:
     """The chip that rooflines are of, and what is not known about it; a profile of another chip than was said is
     refused."""
-    devices = [device for device in recording.devices if device.kind != "cpu"] or list(recording.devices)
-    device = devices[0] if devices else DeviceText("", "")
+    # the first accelerator; a host alone is one where there is none
+    device = min(recording.devices, key=lambda device: device.kind == "cpu", default=DeviceText("", ""))
     # times of the host are no times of a chip
     if NO_KERNELS in recording.notes:
         return None, ""
@@ -113,10 +114,9 @@ def the_chip(understood: ProfileAsked, recording: Recording) -> tuple[Chip | Non
         return understood.chip, ""
     if name_of_device:
         return load_chip(name_of_device), ""
+    name = "the device"
     if device.name:
-        name = f"the device {shorten(device.name)}"
-    else:
-        name = "the device"
+        name += f" {shorten(device.name)}"
     if device.kind == "cpu":
         return None, "A CPU has no roofline here: achieved fractions are left out."
     nearest = nearest_chip(device.name)

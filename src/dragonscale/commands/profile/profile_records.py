@@ -26,9 +26,9 @@ class ProfileReport(ProfileReading, Record, frozen=False):  # pyright: ignore[re
         return report
 
     def headline(self) -> str:
+        text = f"a step of {render(self.step_s, 's')}"
         if self.chip or self.device:
-            chip = f" on {self.chip or self.device}"
-        else:
-            chip = ""
-        mfu = f", MFU {self.mfu:.0%}" if self.mfu is not None else ""
-        return f"a step of {render(self.step_s, 's')}{chip}{mfu}"
+            text += f" on {self.chip or self.device}"
+        if self.mfu is not None:
+            text += f", MFU {self.mfu:.0%}"
+        return text

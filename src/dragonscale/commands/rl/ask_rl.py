@@ -149,7 +149,7 @@ def _lengths(question: RlQuestion, listener: Listener) -> AnswerLengths:
     if question.lengths.strip():
         if question.mean_output.strip() or question.spread is not None:
             raise InputError("--lengths has the lengths of answers; leave out --mean-output and --spread.")
-        return measured_lengths([float(length) for length in read_lengths(question.lengths)], cap)
+        return measured_lengths(list(map(float, read_lengths(question.lengths))), cap)
     spread = SPREAD if question.spread is None else question.spread
     if question.mean_output.strip():
         return AnswerLengths(question.mean_output.tokens(listener), cap, spread)
@@ -179,7 +179,7 @@ def _frameworks(question: RlQuestion, where: Slice, listener: Listener) -> list[
     if isinstance(where.chip.network, Torus):
         listener.note("The known frameworks run on GPUs; --stack generic is taken.")
         return [framework("generic")]
-    return [framework(default) for default in DEFAULT_FRAMEWORKS]
+    return list(map(framework, DEFAULT_FRAMEWORKS))
 
 
 def _choices(question: RlQuestion) -> Choices:
@@ -220,7 +220,7 @@ def ask(question: RlQuestion, listener: Listener) -> RlReport:
         mean_output=work.lengths.mean,
         updates=work.updates,
         searched=len(steps),
-        plans=[plan_row(step) for step in shown],
+        plans=list(map(plan_row, shown)),
     )
     best = None
     if shown and shown[0].fits:

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from dragonscale.commands.given import check_named
+from dragonscale.commands.given import check_named, comma_list
 from dragonscale.commands.questions.flag import written
 from dragonscale.commands.questions.run import RunServeQuestion
 from dragonscale.commands.questions.shared import ROUTER
@@ -402,7 +402,7 @@ def _gpus() -> list[str]:
     """The GPUs that this process may use, by number."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
-        return [number.strip() for number in visible.split(",") if number.strip()]
+        return comma_list(visible)
     if shutil.which("nvidia-smi") is None:
         return []
     # the tool, as JAX must not be loaded before each worker knows its devices

@@ -391,7 +391,7 @@ def _add_advice(report: ServeReport, job: ServeAsked, results: _Results, run_not
     report.notes.append(unpriced([chip for chip, _ in job.targets], kind=job.question.pricing))
     report.notes += refused_notes(job, results.allowed, is_nothing=False)
     _add_notes(report, answer_notes(job, report, [*configs, *results.fleets], results.ranked, results.started))
-    report.notes = [note for note in report.notes if note]
+    report.notes = list(filter(None, report.notes))
 
     # advice about the means that the run of the best says to aim at
     if results.runs:

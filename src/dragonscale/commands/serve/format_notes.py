@@ -62,7 +62,7 @@ def format_notes(job: ServeAsked, configs: Sequence[Config]) -> list[str]:
     for change, chips in chips_by_change.items():
         if change:
             notes.append(f"On {', '.join(chips)} {job.model.name} is {change}.")
-    return [note for note in dict.fromkeys(notes) if note]
+    return list(filter(None, dict.fromkeys(notes)))
 
 
 def quality_of(model: Transformer, dtype: str) -> str:

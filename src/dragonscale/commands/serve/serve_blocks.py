@@ -88,7 +88,7 @@ def serve_blocks(report: records.ServeReport, detail: bool) -> laid.Sheet:
 
 def _trouble(sentences: list[str]) -> list[laid.Block]:
     """What is wrong, and below it what would help."""
-    sentences = [sentence for sentence in sentences if sentence]
+    sentences = list(filter(None, sentences))
     blocks: list[laid.Block] = []
     if sentences:
         blocks.append(laid.Prose(sentences[0], "bad"))

@@ -91,7 +91,7 @@ def configs_foot(report: records.ServeReport) -> str:
         if any("tokens" in row.estimated for row in report.configs):
             lines.append("~ never measured on that chip: ranked, sized and priced at the slow end of the band")
         lines.append(_prices_line(report, chips))
-    return "\n".join(line for line in lines if line)
+    return "\n".join(filter(None, lines))
 
 
 def _engines_line(report: records.ServeReport) -> str:

@@ -163,14 +163,17 @@ def _report(
     if job.has_targets or job.deadline_s:
         late = result.seconds > job.deadline_s or result.outcome.finished < result.outcome.arrived
         meets = not missed and not (job.deadline_s and late)
+    slo, statistics, ratios = dict[str, float](), dict[str, str](), dict[str, float]()
+    for name, target in job.targets.items():
+        slo[name], statistics[name] = target.seconds, target.statistic
+        ratios[name] = job.reached(result, name) / target.seconds
     verdict = verdict_text(asked, result, load, missed, capacity)
     tokens_per_s = result.throughput.output_tokens_per_s
     chips = [pool.deployment.chip for pool in job.pools]
     unpriced_note = unpriced(chips, kind=asked.question.pricing)
-    replicas = [
-        records.ReplicaRow(**shared(records.ReplicaRow, replica, busy_share=result.busy(replica)))
-        for replica in result.replicas
-    ]
+    replicas: list[records.ReplicaRow] = []
+    for replica in result.replicas:
+        replicas.append(records.ReplicaRow(**shared(records.ReplicaRow, replica, busy_share=result.busy(replica))))
     return records.SimulateReport(
         **shared(
             records.SimulateReport,
@@ -190,8 +193,8 @@ def _report(
             output_tokens_per_s_per_chip=tokens_per_s / cost.chips if cost.chips else 0.0,
             cost_usd_per_mtok=cost.usd_per_mtok(tokens_per_s),
         ),
-        slo={name: target.seconds for name, target in job.targets.items()},
-        statistics={name: target.statistic for name, target in job.targets.items()},
+        slo=slo,
+        statistics=statistics,
         meets_slo=meets,
         deadline_s=job.deadline_s or None,
         usd=cost.usd_per_h and cost.usd_per_h * result.seconds / 3600 if job.deadline_s else None,
@@ -199,7 +202,7 @@ def _report(
         mean_watts=mean_w,
         tokens_per_joule=tokens_per_joule(result, cost.watts, mean_w),
         percentile=job.percentile,
-        target_ratios={name: job.reached(result, name) / target.seconds for name, target in job.targets.items()},
+        target_ratios=ratios,
         analytic=_analytic(asked, result),
         load=load and records.LoadReport(**shared(records.LoadReport, load)),
         capacity=capacity and _capacity_report(asked, capacity),
@@ -306,10 +309,10 @@ def _class_reports(job: FleetJob, result: SimulationResult, usd_per_h: float | N
     """Each class of traffic; what the fleet costs is divided by the time that their requests spend in replicas."""
     served_s = sum(class_result.served_s for class_result in result.classes) or 1.0
     seconds = result.throughput.seconds or 1.0
-    return [
-        _class_report(service, class_result, seconds, class_result.served_s / served_s, usd_per_h)
-        for service, class_result in zip(job.traffic.classes, result.classes, strict=False)
-    ]
+    reports: list[records.ClassReport] = []
+    for service, class_result in zip(job.traffic.classes, result.classes, strict=False):
+        reports.append(_class_report(service, class_result, seconds, class_result.served_s / served_s, usd_per_h))
+    return reports
 
 
 def _class_report(

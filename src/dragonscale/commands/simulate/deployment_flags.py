@@ -102,7 +102,7 @@ def check_runs(
     ]
     if prefill is not None:
         reasons += _mismatches(deployment, prefill)
-    reasons = [reason for reason in dict.fromkeys(reasons) if reason]
+    reasons = list(filter(None, dict.fromkeys(reasons)))
     if reasons and not question.force:
         raise Infeasible(f"Not possible: {reasons[0]}, or add --force.")
     return [f"Forced: {reason}." for reason in reasons]
@@ -140,7 +140,7 @@ def engine_notes(deployment: Deployment, prefill: Deployment | None) -> list[str
     notes = [exchange_note(replica.engine.name, replica.chip, replica.plan) for replica in replicas]
     if prefill is not None and prefill.engine.name != deployment.engine.name:
         notes.append(f"Prefill replicas run {prefill.engine.name}, decode replicas {deployment.engine.name}.")
-    return [note for note in dict.fromkeys(notes) if note]
+    return list(filter(None, dict.fromkeys(notes)))
 
 
 def served_length_note(saved: SavedPlan, deployment: Deployment) -> list[str]:

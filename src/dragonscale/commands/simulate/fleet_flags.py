@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from dragonscale.commands.given import comma_list
 from dragonscale.commands.questions.simulate import SimulateQuestion
 from dragonscale.errors import InputError, shorten
 from dragonscale.physics.units import parse, parse_count
@@ -54,7 +55,7 @@ def read_failures(text: str) -> tuple[tuple[Failure, ...], Faults | None]:
     meanings = {"mtbf": "the mean time between failures", "down": "the time a replica is away", "notice": "the notice"}
     times: dict[str, float] = {}
     failures: list[Failure] = []
-    for part in filter(None, (part.strip() for part in text.split(","))):
+    for part in comma_list(text):
         name, equals, value = part.partition("=")
         if equals and name in meanings:
             times[name] = parse(value, "s", meanings[name])

@@ -20,6 +20,7 @@ from typing import Any
 
 import msgspec
 
+from dragonscale.commands.given import comma_list
 from dragonscale.commands.questions.simulate import SimulateQuestion
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.physics.units import parse, parse_count, parse_length
@@ -59,7 +60,9 @@ class PoolTable(Strict, frozen=True):
     @property
     def max_tokens(self) -> int:
         """Tokens of the longest request that it takes; 0 for any."""
-        return parse_length(self.upto, f"upto of the pool {self.on}")[0] if self.upto else 0
+        if not self.upto:
+            return 0
+        return parse_length(self.upto, f"upto of the pool {self.on}")[0]
 
     @property
     def limits(self) -> LaunchLimits:
@@ -69,7 +72,7 @@ class PoolTable(Strict, frozen=True):
 
 def check_one_slice(named: str) -> None:
     """Refuse several slices where one is meant, with the pools that say it."""
-    first, *others = (part.strip() for part in named.split(","))
+    first, *others = map(str.strip, named.split(","))
     if others:
         pools = " ".join(f"--pool {part}" for part in others)
         raise InputError(
@@ -90,7 +93,7 @@ def read_pools(text: str) -> list[PoolTable]:
         return [checked(table, PoolTable, "pool", f"of the fleet file {Path(text).name}") for table in tables]
     pools: list[dict[str, Any]] = []
     plan_settings = {field.name for field in fields(ServingPlan)}
-    for part in filter(None, (part.strip() for part in text.split(","))):
+    for part in comma_list(text):
         name, equals, value = part.partition("=")
         if not equals:
             pools.append({"on": name})
@@ -119,17 +122,24 @@ def _value(name: str, value: str) -> Any:
 def class_indices(tables: Sequence[PoolTable], names: Sequence[str]) -> list[tuple[int, ...]]:
     """The classes of traffic that the first pool and each pool of a table take, as indices (none: all): the first has
     those that no other names."""
+    index_of = {name: index for index, name in enumerate(names)}
+    # the classes that no pool of a table has named so far
+    left = set(index_of.values())
+    claimed: list[tuple[int, ...]] = []
     for table in tables:
         for name in table.classes:
-            if name not in names:
-                hint = f"classes are {', '.join(names)}" if names else "there are none; add --class or --traffic"
+            if name not in index_of:
+                hint = "there are none; add --class or --traffic"
+                if names:
+                    hint = f"classes are {', '.join(names)}"
                 raise InputError(f"The pool {table.on} is for the class {shorten(name)}, and {hint}.")
-    claimed = [tuple(names.index(name) for name in table.classes) for table in tables]
-    claimed_indices = set().union(*claimed)
-    left = tuple(index for index in range(len(names)) if index not in claimed_indices)
-    if claimed_indices and not left:
+        claimed.append(tuple(map(index_of.__getitem__, table.classes)))
+        left.difference_update(claimed[-1])
+    if not any(claimed):
+        return [(), *claimed]
+    if not left:
         raise InputError("Other pools take every class of traffic, so that --on has none; leave one to it.")
-    return [left if claimed_indices else (), *claimed]
+    return [tuple(sorted(left)), *claimed]
 
 
 def read_tiers(text: str) -> tuple[TierSize, ...]:
@@ -140,14 +150,18 @@ def read_tiers(text: str) -> tuple[TierSize, ...]:
     [False, True]
     """
     tiers: list[TierSize] = []
-    for part in filter(None, (part.strip() for part in text.split(","))):
+    for part in comma_list(text):
         name, equals, value = part.partition("=")
-        size, at, bandwidth = (value if equals else part).partition("@")
-        is_host = not equals or name == "host"
-        if (equals and name not in ("host", "ssd", "remote")) or bool(at) == is_host:
+        if not equals:  # a size alone is of the host's memory
+            name, value = "host", part
+        size, at, bandwidth = value.partition("@")
+        # the host's link has its bandwidth already; every other tier says its own
+        if name not in ("host", "ssd", "remote") or bool(at) == (name == "host"):
             wanted = "500GB of host memory, or 500GB,ssd=4TB@7GB/s,remote=20TB@25GB/s"
             raise InputError(f"--host-cache is {shorten(text)}; write {wanted}.")
-        bytes_per_s = parse(bandwidth, "bytes/s", f"the pace of {name}") if at else None
+        bytes_per_s = None
+        if at:
+            bytes_per_s = parse(bandwidth, "bytes/s", f"the pace of {name}")
         tiers.append(TierSize(parse(size, "bytes", "--host-cache"), bytes_per_s, shared=name == "remote"))
     if any(tier.shared for tier in tiers[:-1]):
         raise InputError("In --host-cache the remote store comes last, behind a replica's own tiers.")

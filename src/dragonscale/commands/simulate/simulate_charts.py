@@ -38,11 +38,15 @@ def latency_chart(report: SimulateReport, result: SimulationResult) -> Chart:
             series.append(LineSeries(title, points))
     if not series:
         raise nothing_to_draw("no request has ended")
-    limits = [(name, limit) for name, limit in report.slo.items() if limit > 0]
+    # the axis holds the curves and the targets
     seconds = [point[0] for curve in series for point in curve.points]
-    x = log_axis("time", "s", [*seconds, *(limit for _, limit in limits)])
+    rules: list[RuleLine] = []
+    for name, limit in report.slo.items():
+        if limit > 0:
+            seconds.append(limit)
+            rules.append(RuleLine(limit, f"{_LATENCIES.get(name, name)} target {amount(limit, 's')}"))
+    x = log_axis("time", "s", seconds)
     y = Axis("share of requests", "share", 0.0, 1.0)
-    rules = [RuleLine(limit, f"{_LATENCIES.get(name, name)} target {amount(limit, 's')}") for name, limit in limits]
     return line_chart(series, x, y, f"{report.model}: latencies", _fleet(report), rules)
 
 
@@ -63,5 +67,8 @@ def occupancy_chart(report: SimulateReport, result: SimulationResult) -> Chart:
 
 
 def _series(result: SimulationResult, names: dict[str, str]) -> list[LineSeries]:
-    lines = ((title, tuple(result.series.get(name, []))) for name, title in names.items())
-    return [LineSeries(title, points) for title, points in lines if points]
+    lines: list[LineSeries] = []
+    for name, title in names.items():
+        if result.series.get(name):
+            lines.append(LineSeries(title, tuple(result.series[name])))
+    return lines

@@ -165,14 +165,14 @@ def _slice_notes(question: SimulateQuestion, saved: SavedPlan) -> list[str]:
     """What there is to say of slices as they were written."""
     named = (question.on or saved.slice, question.prefill_on)
     notes = [slice_note(name) for name in named if name and isinstance(name, str)]
-    return [note for note in notes if note]
+    return list(filter(None, notes))
 
 
 def _stored_notes(deployment: Deployment, prefill: Deployment | None) -> list[str]:
     """Formats that replicas store and do not compute in."""
     replicas = [deployment] if prefill is None else [deployment, prefill]
     notes = [stored_note(replica.chip, replica.plan) for replica in replicas]
-    return [note for note in dict.fromkeys(notes) if note]
+    return list(filter(None, dict.fromkeys(notes)))
 
 
 def _targets(question: SimulateQuestion, has_classes: bool) -> dict[str, LatencyTarget]:

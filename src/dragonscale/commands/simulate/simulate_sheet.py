@@ -11,6 +11,7 @@ from dragonscale.commands.simulate.simulate_records import (
     CapacityReport,
     ClassReport,
     Latency,
+    PoolRow,
     SimulateReport,
 )
 from dragonscale.commands.simulate.verdict import TRAFFIC
@@ -51,10 +52,11 @@ def summary(report: SimulateReport, detail: bool = False) -> Facts:
     capacity, rates = report.capacity, report.rates
     verdict = verdict_fact(report)
     alone = _prompts_alone(report)
-    arrived = ""
+    arrived, output, holds = "", "", None
+    if capacity is not None and capacity.requests_per_s is not None:
+        holds = capacity_text(report, capacity)
     if report.load is not None:  # random arrivals are not quite as many as asked for
         arrived = f" ({rates.arrived_per_s:.3g}/s came)"
-    output = ""
     if not alone:
         per_chip = f"{rates.output_tokens_per_s_per_chip:,.0f} per chip"
         output = f"{rates.output_tokens_per_s:,.0f} output tokens/s ({per_chip}), "
@@ -68,8 +70,8 @@ def summary(report: SimulateReport, detail: bool = False) -> Facts:
         window=_window(report),
         goodput=goodput_text(report),
         cost=cost_text(report),
-        change=report.advice if report.bound_by != TRAFFIC else None,
-        holds=None if capacity is None or capacity.requests_per_s is None else capacity_text(report, capacity),
+        change=None if report.bound_by == TRAFFIC else report.advice,
+        holds=holds,
         requests=requests_text(report),
         used=use_text(report),
         cache=report if report.cache_hit_rate or report.host_hit_rate else None,
@@ -132,7 +134,9 @@ def _behind(report: SimulateReport) -> str:
 def _window(report: SimulateReport) -> str:
     """Which part of the run its rates are of: not the start, nor where nothing comes any more."""
     seconds = report.rates.seconds
-    return f", over the {render(seconds, 's')} measured" if 0 < seconds < report.simulated_s else ""
+    if not 0 < seconds < report.simulated_s:
+        return ""
+    return f", over the {render(seconds, 's')} measured"
 
 
 def goodput_text(report: SimulateReport) -> str:
@@ -148,7 +152,9 @@ def goodput_text(report: SimulateReport) -> str:
     for name, limit in report.slo.items():
         latency = report.latency[name]
         parts.append(f"{NAMES[name]} p95 {latency.p95 / limit:.2f}x, p99 {latency.p99 / limit:.2f}x")
-    return f"{met}; of the target: {'; '.join(parts)}" if parts else met
+    if not parts:
+        return met
+    return f"{met}; of the target: {'; '.join(parts)}"
 
 
 def cost_text(report: SimulateReport) -> str:
@@ -162,8 +168,9 @@ def cost_text(report: SimulateReport) -> str:
         if report.chips != round(report.chips):
             chips = f"{report.chips:,.1f} chips on average"
         # slices that are rented whole may bring more chips than the pools take
-        in_use = " in use" if any(pool.name == "prefill" for pool in report.fleet) else ""
-        parts += [f"{chips}{in_use}", f"${report.usd_per_h:,.2f}/h"]
+        if any(pool.name == "prefill" for pool in report.fleet):
+            chips += " in use"
+        parts += [chips, f"${report.usd_per_h:,.2f}/h"]
     if report.usd:
         parts.append(f"${report.usd:,.2f} in all")
     parts.append(f"{_per_million(report, report.rates.cost_usd_per_mtok)} ({prices})")
@@ -196,12 +203,15 @@ def power_text(report: SimulateReport) -> str:
 def capacity_text(report: SimulateReport, capacity: CapacityReport) -> str:
     """What was found by running: the largest rate, and what the asked rate takes."""
     has_targets = report.meets_slo is not None
-    goal = "targets met" if has_targets else "no growing queue"
-    max_replicas = report.fleet[0].most_replicas  # which are not there from the beginning
-    up = f" once all {max_replicas} replicas are up" if max_replicas else ""
-    text = f"{capacity.requests_per_s:.3g} requests/s at most{up}{_speed(report, capacity)} ({goal})"
+    max_replicas = report.fleet[0].most_replicas
+    text = f"{capacity.requests_per_s:.3g} requests/s at most"
+    if max_replicas:  # which are not there from the beginning
+        text += f" once all {max_replicas} replicas are up"
+    text += _speed(report, capacity)
     if has_targets:
-        text += f", {capacity.goodput_requests_per_s:.3g}/s meet every target themselves"
+        text += f" (targets met), {capacity.goodput_requests_per_s:.3g}/s meet every target themselves"
+    else:
+        text += " (no growing queue)"
     if capacity.replicas is not None and capacity.chips is not None:
         text += f"; {_sizes_text(report, capacity, capacity.replicas, capacity.chips)}"
     return f"{text} ({capacity.runs} runs of {capacity.requests_per_run:,} requests)"
@@ -209,7 +219,9 @@ def capacity_text(report: SimulateReport, capacity: CapacityReport) -> str:
 
 def _sizes_text(report: SimulateReport, capacity: CapacityReport, replicas: int, chips: int) -> str:
     """The replicas that hold the asked rate, with their chips and dollars."""
-    text = "the asked rate takes" if report.bound_by == TRAFFIC else "the change has"
+    text = "the change has"
+    if report.bound_by == TRAFFIC:
+        text = "the asked rate takes"
     text += f" {replicas} replica{'s' * (replicas != 1)}"
     if capacity.prefill_replicas:
         text += f" and {capacity.prefill_replicas} for prefill"
@@ -266,8 +278,9 @@ def percentiles(report: SimulateReport) -> Grid:
     rows = []
     for name, title in TITLES.items():
         if name in report.latency and report.latency[name].max > 0:  # answers of one token have no time between
-            at = report.statistics.get(name)
-            target = f"{at} {render(report.slo[name], 's')}" if at else ""
+            target = ""
+            if name in report.statistics:
+                target = f"{report.statistics[name]} {render(report.slo[name], 's')}"
             rows.append([title, *_times(report.latency[name]), target])
     heads = ("mean", "±", "p50", "p90", "p95", "p99")
     columns = ["latency", *(Column(head, right=True, keep={"±": 2, "p90": 3}.get(head, 9)) for head in heads)]
@@ -293,12 +306,10 @@ def classes_table(report: SimulateReport) -> Grid:
 
 def _front(report: SimulateReport) -> str:
     """What of the time before a request is scheduled is no queue."""
-    front = 0.0 if report.asked is None else report.asked.job.fleet.overhead_s
-    if not front:
+    if report.asked is None or not report.asked.job.fleet.overhead_s:
         return ""
-    return (
-        f"Until scheduled: {render(front, 's')} of HTTP server and tokenizer for every request; the rest is queueing."
-    )
+    front = render(report.asked.job.fleet.overhead_s, "s")
+    return f"Until scheduled: {front} of HTTP server and tokenizer for every request; the rest is queueing."
 
 
 def _times(latency: Latency) -> list[str]:
@@ -312,11 +323,18 @@ def _times(latency: Latency) -> list[str]:
     return [render(latency.mean, "s"), spread, *(render(seconds, "s") for seconds in percentiles)]
 
 
+def _replicas(row: PoolRow) -> str:
+    """Replicas of a pool, with how many autoscaling may make of them."""
+    if row.most_replicas is None:
+        return f"{row.replicas}"
+    return f"{row.replicas} to {row.most_replicas}"
+
+
 def fleet_table(report: SimulateReport) -> Grid:
     """The replicas, alike in each row, with what each of several pools reached on average."""
     use = report.use | {"decode": report.use["serve"]}  # of two pools the first is called so
     columns = {
-        "replicas": lambda row: f"{row.replicas}" + ("" if row.most_replicas is None else f" to {row.most_replicas}"),
+        "replicas": _replicas,
         "router": lambda row: row.router.replace("_", " "),
         "KV full": lambda row: f"{use[row.name].kv_share:.0%}",
         "batch": lambda row: f"{use[row.name].mean_batch:.1f}",
@@ -333,6 +351,7 @@ def fleet_table(report: SimulateReport) -> Grid:
 
 def replicas_table(report: SimulateReport, max_rows: int = MAX_REPLICA_ROWS) -> Grid:
     """What each replica did, at most so many of them."""
-    left_out = len(report.replicas) - max_rows
-    foot = f"and {left_out:,} more" if left_out > 0 else ""
+    left_out, foot = len(report.replicas) - max_rows, ""
+    if left_out > 0:
+        foot = f"and {left_out:,} more"
     return grids.grid("simulate-replicas", report.replicas[:max_rows], foot=foot)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from dragonscale.commands.given import comma_list
 from dragonscale.commands.questions.simulate import SimulateQuestion
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.physics.units import parse, parse_count, parse_length
@@ -174,7 +175,7 @@ def _use_case(question: SimulateQuestion) -> ClassTable:
 def _class_tables(text: str) -> list[dict[str, Any]]:
     """The tables of `chat,rate=8/s,agent,users=50`: a word without a value begins a class."""
     tables: list[dict[str, Any]] = []
-    for part in filter(None, (part.strip() for part in text.split(","))):
+    for part in comma_list(text):
         name, equals, value = part.partition("=")
         if not equals:
             tables.append({"name": name})

@@ -132,7 +132,9 @@ def _lower(job: FleetJob, name: str) -> str:
     """What lowers a latency."""
     if job.fleet.prefill is None:
         return _LOWER[name]
-    return _LOWER_PREFILL if name == "ttft_s" else _LOWER_DECODING
+    if name == "ttft_s":  # of two pools the one that prefills gives the first token
+        return _LOWER_PREFILL
+    return _LOWER_DECODING
 
 
 def _overloaded(load: Backlog, result: SimulationResult) -> str:
@@ -148,6 +150,7 @@ def _missing(job: FleetJob, result: SimulationResult, missed: Mapping[str, float
     if name not in job.targets:
         return _class_missing(job, result, name)
     target = job.targets[name]
+    # the other targets that are missed, then the requests that missed all of them
     others = "".join(f"; {NAMES[other]} {times:.3g} times" for other, times in list(missed.items())[1:])
     refused = ", ".join(f"{count:,} were refused ({why})" for why, count in result.outcome.refused.items())
     counted = "gaps" if name == "itl_s" else "requests"

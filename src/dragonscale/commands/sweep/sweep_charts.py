@@ -80,7 +80,9 @@ def _value(rows: list[Row], wanted: list[str]) -> str:
 
 def _number(cell: Any) -> float | None:
     """A cell as a number; None where it is none."""
-    return float(cell) if isinstance(cell, int | float) and not isinstance(cell, bool) else None
+    if isinstance(cell, bool) or not isinstance(cell, int | float):
+        return None
+    return float(cell)
 
 
 def _values(rows: list[Row], name: str) -> list[str]:
@@ -114,22 +116,29 @@ def _dimension(name: str) -> str:
     for end, dimension in {"_bytes": "bytes", "_bytes_per_s": "bytes/s", "_s": "s", "_flops": "FLOP"}.items():
         if name.endswith(end):
             return dimension
-    return "USD" if "usd" in name else "number"
+    if "usd" in name:
+        return "USD"
+    return "number"
 
 
 def _heat(rows: list[Row], value: str, axes: list[str], title: str) -> Chart:
     """One cell for each pair of parameters."""
-    x, y = axes if len(axes) > 1 else (axes[0], "command")
+    x, y = [*axes, "command"][:2]  # over one parameter the map has a single row
     cells: dict[tuple[str, str], float | None] = {}
     for row in rows:  # of several rows of a pair the first counts
         cells.setdefault((str(row.get(x, "")), str(row.get(y, ""))), _number(row.get(value)))
-    ordered = [(*pair, cells.get(pair)) for pair in ((a, b) for b in _values(rows, y) for a in _values(rows, x))]
+    ordered: list[tuple[str, str, float | None]] = []
+    columns = _values(rows, x)
+    for y_value in _values(rows, y):
+        ordered += [(x_value, y_value, cells.get((x_value, y_value))) for x_value in columns]
     return heat_map(ordered, x, y, _word(value), _dimension(value), title, _word(value))
 
 
 def _group(row: Row, axes: list[str], alone: str) -> str:
     """The second parameter of a row, as the name of its bars or line; `alone` where there is one parameter."""
-    return f"{axes[1]} {row.get(axes[1], '')}" if len(axes) > 1 else alone
+    if len(axes) < 2:
+        return alone
+    return f"{axes[1]} {row.get(axes[1], '')}"
 
 
 def _bars(rows: list[Row], value: str, axes: list[str], title: str) -> Chart:
@@ -149,9 +158,13 @@ def _lines(rows: list[Row], value: str, axes: list[str], title: str) -> Chart:
         x, y = _number(row.get(axes[0])), _number(row.get(value))
         if x is not None and y is not None:
             lines.setdefault(_group(row, axes, value), []).append((x, y))
-    series = [LineSeries(name, tuple(sorted(points)), dots=True) for name, points in lines.items()]
-    points = [point for line in series for point in line.points]
-    across, up = [point[0] for point in points], [point[1] for point in points]
+    series, across, up = list[LineSeries](), list[float](), list[float]()
+    for name, points in lines.items():
+        series.append(LineSeries(name, tuple(sorted(points)), dots=True))
+        # all points of both axes
+        for x, y in points:
+            across.append(x)
+            up.append(y)
     name, dimension = _word(value), _dimension(value)
     if min(up) > 0 and max(up) / min(up) > _LOG_Y:
         y_axis = log_axis(name, dimension, up)

@@ -51,7 +51,7 @@ def codesign_report(request: TrainRequest, target: Slice, rivals: list[Plan], pr
     if rival is not None:
         # at what bandwidths and batches the order of the two plans turns
         overtakes = overtaking((job, plan), (job, rival), (short_plan(plan), short_plan(rival)))
-    return Codesign([_change_row(improvement) for improvement in better.improvements], _removal(better), overtakes)
+    return Codesign(list(map(_change_row, better.improvements)), _removal(better), overtakes)
 
 
 def _change_row(improvement: Improvement) -> ChangeRow:

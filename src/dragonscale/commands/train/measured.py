@@ -118,7 +118,7 @@ def measured_row(expected: PlanAssessment, seconds: float) -> Measured:
             for suspect in step.suspects
         ],
         text=" ".join(_sentences(step)),
-        published=[_published_row(run) for run in step.published[:MAX_PUBLISHED]],
+        published=list(map(_published_row, step.published[:MAX_PUBLISHED])),
     )
 
 

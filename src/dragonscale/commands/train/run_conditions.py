@@ -41,7 +41,7 @@ def _read_storage(text: str) -> tuple[float | None, bool]:
     """Bytes a second that storage takes from all hosts (None: not given), and whether the job waits for every save:
     `50GB/s`, `50GB/s,sync` or `sync`."""
     # `50GB/s,sync`: a rate, and whether saves are asynchronous
-    rate, *options = (part.strip() for part in text.split(","))
+    rate, *options = map(str.strip, text.split(","))
     if options and options != ["sync"]:
         raise InputError(f"--storage is {shorten(text)}; write a rate, such as 50GB/s or 50GB/s,sync.")
     if rate == "sync":

@@ -48,14 +48,14 @@ def _memory(plan: PlanReport, name: str = "") -> PartStack:
 def time_chart(request: TrainRequest, report: TrainReport) -> Chart:
     """Exposed seconds of each plan by term, with what is hidden below."""
     title = f"{request.job.model.name} on {report.slice}: a training step"
-    return charts.time_bars([_stack(plan) for plan in report.plans], title, _subtitle(report))
+    return charts.time_bars(list(map(_stack, report.plans)), title, _subtitle(report))
 
 
 def memory_chart(request: TrainRequest, report: TrainReport) -> Chart:
     """Bytes of the fullest chip of each plan by part, against what it has."""
     title = f"{request.job.model.name} on {report.slice}: memory of the fullest chip"
     limit = report.plans[0].hbm_limit_bytes
-    return charts.memory_bars([_memory(plan) for plan in report.plans], limit, title, _subtitle(report))
+    return charts.memory_bars(list(map(_memory, report.plans)), limit, title, _subtitle(report))
 
 
 def mesh_picture(request: TrainRequest, report: TrainReport) -> Chart:

@@ -113,7 +113,7 @@ def read_question(question: TrainQuestion) -> TrainRequest:
         headroom=headroom,
         deadline=deadline,
     )
-    return TrainRequest(question, job, where.named, where.everywhere, [note for note in notes if note])
+    return TrainRequest(question, job, where.named, where.everywhere, list(filter(None, notes)))
 
 
 def _only_slice(where: AskedTargets) -> Slice | None:
@@ -131,7 +131,7 @@ def _stack_meant(stack: str, model: Transformer) -> tuple[str, str]:
     named = meant(stack, model)
     notes = []
     if named != stack:
-        trainers = (trainer_of(name) for name in ON_LIBRARY)
+        trainers = map(trainer_of, ON_LIBRARY)
         titles = " and ".join(str(trainer.title) for trainer in trainers if trainer)
         notes.append(f"{stack} is the library of {titles}; read as --stack {named}.")
     if reason := unbuilt(named, model):

@@ -16,7 +16,7 @@ from dragonscale.evidence.verify.records import VerifyLine, VerifyReport
 from dragonscale.files import write_file
 
 # Lines of a list; `--explain` shows all.
-MOST = 12
+MAX_LINES = 12
 _TONES = {words.AGREES: "good", words.EXPLAINED: "good"}
 
 
@@ -27,17 +27,20 @@ def verify_blocks(report: VerifyReport, detail: bool, drawn: bool = False) -> Sh
     peak = lists.pop("the planned peak, by part")
     stack = words.stack_items(report)
     if not detail:
+        peak = []
         stack = [replace(item, about=item.about[:4]) for item in stack]
+    # what the overlap says of collectives stands before the slowest kernels
+    *collectives, slowest = [_items(name, items, detail) for name, items in lists.items()]
     heading = f"{report.stack} differs from the program compiled here"
     blocks: list[Block | None] = [
         Title(words.title(request), f"{words.work(request)}\n{words.effort(report)}"),
         _verdict(report),
         _comparison(report, drawn),
         _reasons(report),
-        _items("the planned peak, by part", peak, True) if detail else None,
-        *(_items(name, items, detail) for name, items in list(lists.items())[:-1]),
+        _items("the planned peak, by part", peak, detail),
+        *collectives,
         _overlap(report, detail),
-        *(_items(name, items, detail) for name, items in list(lists.items())[-1:]),
+        slowest,
         _items(heading, stack, detail),
         Prose("\n".join(words.remarks(report))),
     ]
@@ -47,7 +50,7 @@ def verify_blocks(report: VerifyReport, detail: bool, drawn: bool = False) -> Sh
 def _verdict(report: VerifyReport) -> Facts:
     """What came of it, in a line or two."""
     outcome = words.outcome(report)
-    trouble = words.sentence(report.trouble) if report.trouble else ""
+    trouble = words.sentence(report.trouble)
     closing = words.closing(report)
     return facts(("verdict", outcome, _TONES.get(outcome, "bad")), ("trouble", trouble), ("so", closing))
 
@@ -55,49 +58,70 @@ def _verdict(report: VerifyReport) -> Facts:
 def _comparison(report: VerifyReport, drawn: bool) -> Grid | None:
     """One table: totals of a chip, then bytes by mesh axes with the kinds of collectives beneath."""
     rows: list[tuple[Any, ...]] = []
-    for before, columns_of in (("", words.totals(report)), ("sent over ", words.axis_rows(report))):
-        for number in columns_of:
+    for before, numbers_of in (("", words.totals(report)), ("sent over ", words.axis_rows(report))):
+        for number in numbers_of:
             # with the kinds of collectives indented beneath
-            for label, row in ((before + number.name, number), *(("  " + part.name, part) for part in number.below)):
-                bars = ()
-                if drawn:
-                    bars = (row.planned_share, row.compiled_share)
-                rows.append((label, row.planned, row.compiled, row.ratio, row.verdict, *bars))
-    columns_of = [Column(name, right=True) for name in ("planned", "compiled", "ratio")]
-    bars = []
+            rows.append(_cells(before + number.name, number, drawn))
+            rows += [_cells(f"  {part.name}", part, drawn) for part in number.below]
+    if not rows:
+        return None
+    columns: list[Column | str] = ["on each chip"]
+    columns += [Column(name, right=True) for name in ("planned", "compiled", "ratio")]
+    columns.append("verdict")
     if drawn:
-        bars = [Column(name, bar=True) for name in ("planned", "compiled")]
-    if rows:
-        return table(["on each chip", *columns_of, "verdict", *bars], rows)
-    return None
+        columns += [Column("planned", bar=True), Column("compiled", bar=True)]
+    return table(columns, rows)
+
+
+def _cells(label: str, row: words.Row, drawn: bool) -> tuple[Any, ...]:
+    """A row of the comparison; `drawn`: with the lengths of its bars."""
+    cells = (label, row.planned, row.compiled, row.ratio, row.verdict)
+    if drawn:
+        return (*cells, row.planned_share, row.compiled_share)
+    return cells
 
 
 def _reasons(report: VerifyReport) -> Facts | None:
     """Why numbers differ, where that is known."""
     rows = [*words.totals(report), *words.axis_rows(report)]
     reasons = [(row.name, words.sentence(row.why)) for row in rows if row.why]
-    return facts(*reasons) if reasons else None
+    if not reasons:
+        return None
+    return facts(*reasons)
 
 
 def _items(heading: str, items: Sequence[words.Item], detail: bool) -> Grid | None:
     """A list: how much and what, with what is known about each beneath it."""
     if not items:
         return None
-    shown = items if detail else items[:MOST]
+    shown = items
+    if not detail:
+        shown = items[:MAX_LINES]
     rows: list[tuple[str, str]] = []
     for item in shown:
-        rows += [(item.amount, item.name), *(("", detail_line) for detail_line in item.about)]
-    rest = len(items) - len(shown)
-    foot = f"and {rest} more (--explain shows all)" if rest else ""
+        rows.append((item.amount, item.name))
+        rows += [("", remark) for remark in item.about]
+    foot = ""
+    if len(shown) < len(items):
+        foot = f"and {len(items) - len(shown)} more (--explain shows all)"
     return table([Column("", right=True), Column("", wrap=True)], rows, heading, foot)
 
 
 def _overlap(report: VerifyReport, detail: bool) -> Grid | None:
-    rows = [(*texts, "" if agrees else "differs") for *texts, agrees in words.overlap_rows(report.overlap)]
+    """Each collective, what it carries, and whether compute hides it, as planned and as compiled."""
+    shown = report.overlap
+    if not shown:
+        return None
+    if not detail:
+        shown = shown[:MAX_LINES]
+    rows: list[tuple[str, ...]] = []
+    for line in shown:
+        sent, verdict = words.quantity(line.total_bytes, "bytes"), {True: "", False: "differs"}[line.agrees]
+        rows.append(
+            (f"{line.kind} over {words.over(line.axes)}", line.what, sent, line.planned, line.compiled, verdict)
+        )
     columns = ["hidden or exposed", Column("what", keep=4), Column("sent", right=True), "planned", "compiled", ""]
-    if rows:
-        return table(columns, rows if detail else rows[:MOST])
-    return None
+    return table(columns, rows)
 
 
 # How a report's page looks: one column that a phone can show, light or dark as the reader's device is.
@@ -129,7 +153,10 @@ def verify_chart(report: VerifyReport, kind: str) -> Chart:
     lines = [("arguments", report.arguments), ("peak memory", report.peak), ("host memory", report.host)]
     lines += [("matmul FLOPs", report.flops)]
     lines += [(f"sent over {words.over(axis.axes)}", axis.line) for axis in report.axes]
-    rows = [bar for name, line in lines if line is not None and line.planned for bar in _pair(name, line)]
+    rows: list[Bar] = []
+    for name, line in lines:
+        if line is not None and line.planned:
+            rows += _pair(name, line)
     if not rows:
         raise nothing_to_draw("nothing was compiled")
     ask = report.request

@@ -84,8 +84,9 @@ def read_question(question: VerifyQuestion) -> VerifyAsked:
     _check_chips(plan, slice_)
     if question.passes not in MODES:
         raise unknown("kind of passes called", question.passes, MODES)
-    batch, sequence, notes = _sizes(question, table, program)
-    notes = tuple(text for text in (slice_note(where), *notes) if text)
+    program_size = _sizes(question, table, program)
+    batch, sequence = program_size.batch, program_size.sequence
+    notes = tuple(filter(None, (slice_note(where), *program_size.notes)))
     named = (cast(Any, program), model, where if chip_path(where) else str(slice_), str(plan))
     how = (cast(Any, question.passes), _capacity(table), _options(question.options))
     request = Request(*named, batch, sequence, *how)
@@ -173,8 +174,17 @@ def _check_chips(plan: Plan | ServingPlan, slice_: Slice) -> None:
         )
 
 
-def _sizes(question: VerifyQuestion, table: dict[str, Any], program: str) -> tuple[int, int, tuple[str, ...]]:
-    """Sequences, their tokens, and what has to be said about how they were read."""
+@dataclass(frozen=True)
+class _ProgramSize:
+    """Sequences of a program, their tokens, and notes on how both were read."""
+
+    batch: int
+    sequence: int
+    notes: tuple[str, ...]
+
+
+def _sizes(question: VerifyQuestion, table: dict[str, Any], program: str) -> _ProgramSize:
+    """How large the program is, by the flags or the plan file."""
     run = table.get("run", {})
     length_text = question.seq or str(run.get("seq", ""))
     if not length_text.strip():
@@ -184,7 +194,7 @@ def _sizes(question: VerifyQuestion, table: dict[str, Any], program: str) -> tup
     sequence, length = parse_length(length_text, "--seq")
     if question.batch.strip() and program == "train":
         batch, note = read_batch(question.batch, sequence)
-        return batch, sequence, tuple(text for text in (length, note) if text)
+        return _ProgramSize(batch, sequence, tuple(filter(None, (length, note))))
     counted = question.batch or str(run.get("batch", "") or table.get("batch", ""))
     if not counted.strip():
         if program == "train":
@@ -198,7 +208,7 @@ def _sizes(question: VerifyQuestion, table: dict[str, Any], program: str) -> tup
     batch = parse_count(counted.strip(), "the batch")
     if not 1 <= batch <= 10**9:
         raise InputError(f"The batch is {shorten(counted)}; it has at least one sequence and at most 10^9.")
-    return batch, sequence, (length,) if length else ()
+    return _ProgramSize(batch, sequence, tuple(filter(None, (length,))))
 
 
 def _capacity(table: dict[str, Any]) -> float:
@@ -218,7 +228,7 @@ def _options(several: str) -> dict[str, str]:
     options: dict[str, str] = {}
     # a comma separates options only where another name follows
     for text in re.split(r",(?=\s*\w+=)", several) if several.strip() else []:
-        name, equals, value = (part.strip() for part in text.partition("="))
+        name, equals, value = map(str.strip, text.partition("="))
         if not equals or not name or not value:
             raise InputError(f"--option is {shorten(text)}; write an option of XLA as name=value.")
         options[name] = value

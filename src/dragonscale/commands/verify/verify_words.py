@@ -10,11 +10,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from dragonscale.errors import INFEASIBLE, MISSED
-from dragonscale.evidence.verify.records import OverlapLine, Request, Unmatched, VerifyLine, VerifyReport
+from dragonscale.evidence.verify.records import Request, Unmatched, VerifyLine, VerifyReport
 from dragonscale.physics.units import render
 
-AGREES, EXPLAINED, DIFFERS, NO_ROOM, FAILED = "agrees", "explained", "differs", "does not fit", "not compiled"
+# What came of a verification.
+AGREES = "agrees"
+EXPLAINED = "explained"
+DIFFERS = "differs"
+NO_ROOM = "does not fit"
+FAILED = "not compiled"
 OK = 0
+_FITS = {True: "fits", False: "does not fit"}
 _PROGRAMS = {"train": "training step", "prefill": "prefill", "decode": "decode step"}
 
 
@@ -49,7 +55,7 @@ def work(request: Request) -> str:
     '64 sequences with room for 2,560 tokens each'
     """
     what = {"train": "sequence", "prefill": "prompt", "decode": "sequence"}[request.program]
-    many = f"{request.batch:,} {what}{'' if request.batch == 1 else 's'}"
+    many = f"{request.batch:,} {what}{'s' * (request.batch != 1)}"
     if request.program == "decode":
         return f"{many} with room for {request.sequence:,} tokens each"
     return f"{many} of {request.sequence:,} tokens"
@@ -101,7 +107,7 @@ def change(line: VerifyLine) -> str:
     part = 100 * (line.ratio - 1)
     if abs(part) >= 10:
         return f"{part:+.0f}%"
-    return f"{part:+.1f}%"
+    return f"{part:+.1f}%"  # tolerances are of a few percent: there a tenth counts
 
 
 def judged(report: VerifyReport) -> Iterator[tuple[str, VerifyLine]]:
@@ -121,7 +127,9 @@ def closing(report: VerifyReport) -> str:
         would_hold = f"stack {report.stack} would hold {quantity(report.stack_bytes, 'bytes')} on the fullest chip"
         return f"The plan does not fit the memory of a chip under its own stack: {would_hold}; our own program fits."
     if result == NO_ROOM:
-        expected = "though the planner had accepted it" if report.fits_planned else "as the planner said"
+        expected = "as the planner said"
+        if report.fits_planned:
+            expected = "though the planner had accepted it"
         usual = "Split the state over more chips, recompute more (remat=block), or take a smaller batch."
         return f"The program does not fit the memory of a chip, {expected}. {sentence(report.advice) or usual}"
     if result == FAILED:
@@ -132,7 +140,9 @@ def closing(report: VerifyReport) -> str:
     if result == DIFFERS:
         return f"The plan and the compiler differ{changed and ': '}{changed}. {_look(report)}"
     if result == EXPLAINED:
-        listed = f" ({changed})" if changed else ""
+        listed = ""
+        if changed:
+            listed = f" ({changed})"
         return f"{_holds(report)}: what differs is explained{listed}. {_next(report)}"
     return f"{_holds(report)}: all {len(lines)} numbers agree. {_next(report)}"
 
@@ -141,7 +151,9 @@ def _holds(report: VerifyReport) -> str:
     """That plan and compiler agree, which is no praise of a plan that its chips cannot hold."""
     if report.fits_planned and report.fits_compiled:
         return "The plan holds"
-    program = "our own program" if report.stack != "dragonscale" else "by the planner the program"
+    program = "by the planner the program"
+    if report.stack != "dragonscale":  # another stack's plan may fit, and does not hold what we compiled
+        program = "our own program"
     return f"The numbers agree; {program} does not fit"
 
 
@@ -151,10 +163,10 @@ def _look(report: VerifyReport) -> str:
         return f"The compiler emitted something that could not be read ({report.unknown[0]}): report it."
     for row in report.only_compiled:
         if not row.why:
-            where = ""
-            if row.source:
-                where = f" at {row.source}"
-            return f"Start with the {row.kind} over {over(row.axes)}{where} that only the compiler has."
+            kind = f"{row.kind} over {over(row.axes)}"
+            if row.source:  # the line of the program that it comes from
+                kind += f" at {row.source}"
+            return f"Start with the {kind} that only the compiler has."
     for row in report.only_planned:
         if not row.why:
             return f"Start with the {row.kind} over {over(row.axes)} that was planned and is not there."
@@ -213,14 +225,18 @@ def ratio_text(planned: float, compiled: float) -> str:
     >>> ratio_text(100, 112), ratio_text(1e9, 1.0004e9), ratio_text(0, 3), ratio_text(0, 0), ratio_text(5, 1e9)
     ('1.120', '1.0004', 'new', '–', '>999')
     """
+    if not planned and not compiled:
+        return "–"
     if not planned:
-        return "new" if compiled else "–"
+        return "new"
     ratio = compiled / planned
     if ratio > 999:
         return ">999"
     if abs(ratio - 1) < 0.01:
         return f"{ratio:.4f}"
-    return f"{ratio:.3f}" if ratio < 10 else f"{ratio:.1f}"
+    if ratio < 10:
+        return f"{ratio:.3f}"
+    return f"{ratio:.1f}"
 
 
 def quantity(value: float, unit: str) -> str:
@@ -235,13 +251,16 @@ def quantity(value: float, unit: str) -> str:
 def totals(report: VerifyReport) -> list[Row]:
     """What the program holds and does on one chip."""
     # bars of memory are parts of what a chip has, those of FLOPs of the larger number
-    capacity, flops = report.limit_bytes, ("matmul FLOPs", report.flops, 0.0)
-    memory = (
-        ("arguments", report.arguments, capacity),
-        ("peak memory", report.peak, capacity),
+    rows: list[Row] = []
+    for name, line, scale in (
+        ("arguments", report.arguments, report.limit_bytes),
+        ("peak memory", report.peak, report.limit_bytes),
         ("host memory", report.host, 0.0),
-    )
-    return [_row(name, line, max(scale, line.planned, line.compiled)) for name, line, scale in (*memory, flops) if line]
+        ("matmul FLOPs", report.flops, 0.0),
+    ):
+        if line:
+            rows.append(_row(name, line, max(scale, line.planned, line.compiled)))
+    return rows
 
 
 def axis_rows(report: VerifyReport) -> list[Row]:
@@ -255,9 +274,10 @@ def axis_rows(report: VerifyReport) -> list[Row]:
 
 
 def _part(name: str, planned: float, compiled: float, unit: str, scale: float) -> Row:
-    texts = quantity(planned, unit), quantity(compiled, unit), ratio_text(planned, compiled)
-    shares = (planned / scale, compiled / scale) if scale else (0.0, 0.0)
-    return Row(name, *texts, planned_share=shares[0], compiled_share=shares[1])
+    row = Row(name, quantity(planned, unit), quantity(compiled, unit), ratio_text(planned, compiled))
+    if not scale:  # neither side has any: there are no bars to draw
+        return row
+    return replace(row, planned_share=planned / scale, compiled_share=compiled / scale)
 
 
 def _row(name: str, line: VerifyLine, scale: float) -> Row:
@@ -267,31 +287,29 @@ def _row(name: str, line: VerifyLine, scale: float) -> Row:
 
 def lists(report: VerifyReport) -> dict[str, list[Item]]:
     """What is told as lists, by heading: buffers without room, collectives that one side lacks, slow kernels."""
-    parts = sorted(report.memory.items(), key=lambda part: -part[1])
-    buffers = [(name, quantity(size, "bytes"), (reason,) if reason else ()) for name, size, reason in report.largest]
+    parts, buffers = list[Item](), list[Item]()
+    for name, size in sorted(report.memory.items(), key=lambda part: -part[1]):
+        if size > 0:
+            parts.append(Item(name, quantity(size, "bytes")))
+    for name, size, reason in report.largest:
+        buffers.append(Item(name, quantity(size, "bytes"), tuple(filter(None, (reason,)))))
     return {
-        "the planned peak, by part": [Item(name, quantity(size, "bytes")) for name, size in parts if size > 0],
-        "largest buffers": [Item(*buffer) for buffer in buffers],
-        "only the plan has": [_unmatched(row) for row in report.only_planned],
-        "only the compiler has": [_unmatched(row) for row in report.only_compiled],
+        "the planned peak, by part": parts,
+        "largest buffers": buffers,
+        "only the plan has": list(map(_unmatched, report.only_planned)),
+        "only the compiler has": list(map(_unmatched, report.only_compiled)),
         "slowest kernels by the compiler's estimate": [Item(name, quantity(s, "s")) for name, s in report.slowest],
     }
 
 
 def _unmatched(row: Unmatched) -> Item:
     """A collective that only one side has, with the place in the program it comes from and why."""
-    times, what = f", {row.times:,} times" * (row.times > 1), f" ({row.what})" * bool(row.what)
-    details = tuple(text for text in (row.op_name, row.source, row.why) if text)
-    return Item(f"{row.kind} over {over(row.axes)}{what}", quantity(row.total_bytes, "bytes") + times, details)
-
-
-def overlap_rows(lines: tuple[OverlapLine, ...]) -> list[tuple[str, str, str, str, str, bool]]:
-    """Collective, what travels, bytes, hidden or exposed as planned and as compiled, and whether that agrees."""
-    rows = []
-    for line in lines:
-        sent = quantity(line.total_bytes, "bytes")
-        rows.append((f"{line.kind} over {over(line.axes)}", line.what, sent, line.planned, line.compiled, line.agrees))
-    return rows
+    name, size = f"{row.kind} over {over(row.axes)}", quantity(row.total_bytes, "bytes")
+    if row.what:
+        name += f" ({row.what})"
+    if row.times > 1:
+        size += f", {row.times:,} times"
+    return Item(name, size, tuple(filter(None, (row.op_name, row.source, row.why))))
 
 
 def stack_items(report: VerifyReport) -> list[Item]:
@@ -302,7 +320,10 @@ def stack_items(report: VerifyReport) -> list[Item]:
         lines, sums = [], []
         # the largest change first
         for difference in sorted(differences, key=lambda difference: -abs(difference.theirs - difference.ours)):
-            ours, theirs = (_amount(size, difference.quantity) for size in (difference.ours, difference.theirs))
+            ours, theirs = (
+                _amount(difference.ours, difference.quantity),
+                _amount(difference.theirs, difference.quantity),
+            )
             lines.append(f"{difference.section}, {difference.phase}: {difference.what} {ours} -> {theirs}")
         for quantity, noun in (("flops", "FLOPs"), ("wire_bytes", "sent"), ("hbm_bytes", "held")):
             change = sum(
@@ -323,16 +344,14 @@ def remarks(report: VerifyReport) -> list[str]:
     texts: list[str] = []
     if report.stack != "dragonscale" and report.peak is not None and report.request.program == "train":
         theirs = quantity(report.stack_bytes, "bytes")
-        fits = "fits" if report.fits else "does not fit"
-        would = f"stack {report.stack} would hold {theirs} on the fullest chip and {fits}"
+        would = f"stack {report.stack} would hold {theirs} on the fullest chip and {_FITS[report.fits]}"
         texts.append(f"The planned column is our own program; {would}.")
     if report.limit_bytes and (report.compiled or not report.fits_compiled):
-        planner, compiler = ("fits" if fit else "does not fit" for fit in (report.fits_planned, report.fits_compiled))
+        planner, compiler = _FITS[report.fits_planned], _FITS[report.fits_compiled]
         holds = f"A chip holds {quantity(report.limit_bytes, 'bytes')}"
+        what = "our own program"
         if report.stack == "dragonscale":
             what = "the plan"
-        else:
-            what = "our own program"
         texts.append(f"{holds}: {what} {planner} by the planner, {compiler} by the compiler.")
     if report.padding_bytes > 0:
         texts.append(f"Layouts pad the arguments by {quantity(report.padding_bytes, 'bytes')}.")

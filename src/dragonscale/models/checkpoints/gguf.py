@@ -29,7 +29,7 @@ _file = cache(partial(beside, __file__, "gguf.toml"))
 @cache
 def types() -> dict[int, tuple[str, int, int, str]]:
     """A type's number: its name, elements and bytes of a block, and the dtype that comes nearest."""
-    return {number: (name, block, held, dtype) for number, name, block, held, dtype in _file()["types"]}
+    return {number: tuple(row) for number, *row in _file()["types"]}
 
 
 @cache
@@ -100,6 +100,7 @@ class _Reader:
             code = _SCALARS[inner]
             return list(struct.unpack(f"<{count}{code}", self.take(count * struct.calcsize(code))))
         if inner == _STRING:
+            # a vocabulary's words are passed over: how many there are is all that is asked
             for _ in range(count):
                 self.take(self.number("Q"))
             return count
@@ -124,6 +125,7 @@ def _header(reader: _Reader) -> Gguf:
     tensors: list[StoredTensor] = []
     shapes: dict[str, tuple[int, ...]] = {}
     for _ in range(count):
+        # name, rank, shape (fastest dim first), type, offset in the data
         name, rank = reader.string(), reader.number("I")
         if rank > 8:
             raise InputError(f"{reader.shown} has a tensor of {rank} dims.")
@@ -135,6 +137,7 @@ def _header(reader: _Reader) -> Gguf:
         elements = math.prod(shape)
         if elements >= 2**50:
             raise InputError(f"{reader.shown} has a tensor of {elements:,} elements.")
+        # whole blocks, each with its scales
         tensors.append(StoredTensor(name, title, elements, -(-elements // block) * block_bytes))
         shapes[name] = shape
     return Gguf(values, tuple(tensors), shapes)
@@ -151,17 +154,24 @@ def config_of(header: Gguf, family: str = "") -> dict[str, Any]:
         raise unknown("GGUF architecture", name, architectures, "`--as FAMILY` reads it as a model type.")
     row = architectures.get(name, {"type": family})
     names = _file()["keys"] | row.get("fields", {})
-    config = {field: _value(header, f"{name}.{key}") for key, field in names.items() if field}
-    config = {field: value for field, value in config.items() if value is not None}
+    config: dict[str, Any] = {}
+    for key, field in names.items():
+        value = _value(header, f"{name}.{key}") if field else None
+        if value is not None:
+            config[field] = value
+    # the tensors know better than the row, and the row better than the keys
     config |= row.get("fixed", {}) | _told_by_tensors(header)
     for field in row.get("drop", ()):
         config.pop(field, None)
     config["model_type"] = _model_type(row, header)
+    # a dense model may have keys that say that it uses 0 of 0 experts
     if not config.get("num_experts") and not config.get("num_local_experts"):
         config = {field: value for field, value in config.items() if "experts" not in field or "routed" in field}
     # llama.cpp counts multi-token modules among the blocks
     config["num_hidden_layers"] = config.get("num_hidden_layers", 0) - config.get("num_nextn_predict_layers", 0)
-    return _latent(config, header, name) if row.get("latent") else config
+    if row.get("latent"):
+        return _latent(config, header, name)
+    return config
 
 
 def _model_type(row: dict[str, Any], header: Gguf) -> str:
@@ -178,7 +188,7 @@ def _value(header: Gguf, key: str) -> Any:
     value = header.keys.get(key)
     if not isinstance(value, list):
         return value
-    if not value or any(entry != value[0] for entry in value):
+    if not value or value.count(value[0]) != len(value):
         raise InputError(f"The GGUF file has a {key} that differs from layer to layer, which is not understood.")
     return value[0]
 
@@ -189,11 +199,15 @@ def _told_by_tensors(header: Gguf) -> dict[str, Any]:
     if len(shapes.get("token_embd.weight", ())) == 2:  # the fastest dim first
         config["vocab_size"] = shapes["token_embd.weight"][1]
     biases = {"attention_bias": "attn_q.bias", "attention_out_bias": "attn_output.bias", "mlp_bias": "ffn_up.bias"}
-    return config | {field: True for field, name in biases.items() if f"blk.0.{name}" in shapes}
+    for field, name in biases.items():
+        if f"blk.0.{name}" in shapes:  # what the first layer has, all have
+            config[field] = True
+    return config
 
 
 def _latent(config: dict[str, Any], header: Gguf, name: str) -> dict[str, Any]:
     """The sizes of heads of latent attention."""
+    # a key's head is nope + rope wide; some files have that under the name of plain attention
     whole = _value(header, f"{name}.attention.key_length_mla") or config.pop("head_dim", 0)
     config["v_head_dim"] = _value(header, f"{name}.attention.value_length_mla") or config.get("v_head_dim")
     config["qk_nope_head_dim"] = whole - config.get("qk_rope_head_dim", 0)

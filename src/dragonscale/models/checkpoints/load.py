@@ -37,7 +37,9 @@ def load_checkpoint(path: Path, assume: Assumed | None = None, family: str = "",
             f"{shorten(str(path))} holds weights; what model they are stands in a config.json, and there is none "
             "beside it."
         )
-    files = sorted(folder.glob("*.safetensors")) if path.suffix == ".json" else _shards(path)
+    files = _shards(path)
+    if path.suffix == ".json":  # an index of shards
+        files = sorted(folder.glob("*.safetensors"))
     return _with_files(folder, files, assume, family, name)
 
 
@@ -52,16 +54,22 @@ def load_folder(folder: Path, assume: Assumed | None = None, family: str = "", n
 
 def _with_files(folder: Path, files: list[Path], assume: Assumed | None, family: str, name: str) -> Transformer:
     model = load_config(folder, name, assume, family)
-    files = [file for file in files if file.exists()][:MOST_FILES]  # links of a cache may lead nowhere
+    files = list(filter(Path.exists, files))[:MOST_FILES]  # links of a cache may lead nowhere
     if not files:
         return model
-    tensors = [tensor for file in files for tensor in safetensors.read_safetensors(file)]
+    tensors: list[StoredTensor] = []
+    for file in files:
+        tensors += safetensors.read_safetensors(file)
     notes = _missing(folder, files)
     plain = [tensor for tensor in tensors if not safetensors.is_scale(tensor.name)]
+    # packed formats (eight 4-bit weights in an I32) have another number of elements than parameters
     if not notes and all(tensor.format in safetensors.PLAIN for tensor in plain):
         notes = _differs(model, plain)
+    # what is not quantised has the format of most of the wide bytes
     wide = bytes_by_format(tensor for tensor in plain if tensor.format in ("F32", "F16", "BF16"))
-    dtype = safetensors.DTYPES[next(iter(wide))] if wide else model.dtype
+    dtype = model.dtype
+    if wide:
+        dtype = safetensors.DTYPES[next(iter(wide))]
     stored = model.weight_dtypes
     if not stored:  # a config that says nothing of formats: the files do
         stored = dtype_by_part(model, plain, safetensors.part_of, safetensors.DTYPES)
@@ -73,8 +81,11 @@ def _with_files(folder: Path, files: list[Path], assume: Assumed | None, family:
 
 def folder_fields(folder: Path) -> dict[str, Any]:
     """The fields of a folder's config, or of its GGUF file's header."""
-    ggufs = sorted(folder.glob("*.gguf")) if not (folder / "config.json").exists() else []
-    return gguf_fields(ggufs[0]) if ggufs else read_config(folder)
+    if not (folder / "config.json").exists():
+        ggufs = sorted(folder.glob("*.gguf"))
+        if ggufs:
+            return gguf_fields(ggufs[0])
+    return read_config(folder)
 
 
 def gguf_fields(path: Path, family: str = "") -> dict[str, Any]:
@@ -84,26 +95,29 @@ def gguf_fields(path: Path, family: str = "") -> dict[str, Any]:
 
 def _whole(files: list[Path]) -> gguf.Gguf:
     """The headers of all shards as one."""
-    headers = [gguf.read_gguf(file) for file in files]
-    tensors = tuple(tensor for header in headers for tensor in header.tensors)
-    return gguf.Gguf(
-        headers[0].keys, tensors, {key: shape for header in headers for key, shape in header.shapes.items()}
-    )
+    headers = list(map(gguf.read_gguf, files))
+    tensors: list[StoredTensor] = []
+    shapes: dict[str, tuple[int, ...]] = {}
+    for header in headers:
+        tensors += header.tensors
+        shapes |= header.shapes
+    return gguf.Gguf(headers[0].keys, tuple(tensors), shapes)  # the first shard has all keys
 
 
 def _from_gguf(path: Path, assume: Assumed | None, family: str, name: str) -> Transformer:
     files = _shards(path)
     whole = _whole(files)
-    tensors = whole.tensors
     model = load_config(gguf.config_of(whole, family), name or safe_name(path.stem), assume, family)
-    plain = [tensor for tensor in tensors if not tensor.name.startswith("rope_")]
+    # rope_freqs is a table of frequencies, no parameter
+    plain = [tensor for tensor in whole.tensors if not tensor.name.startswith("rope_")]
     by_part = dtype_by_part(model, plain, gguf.part_of, gguf.dtypes())
-    formats = bytes_by_format(tensors)
+    formats = bytes_by_format(whole.tensors)
     dtype = next((gguf.dtypes()[kind] for kind in formats if kind in ("BF16", "F16")), "fp16")
     stored = {part: kind for part, kind in by_part.items() if kind not in (dtype, "fp32")}
-    narrow = {kind: gguf.dtypes()[kind] for kind in formats if kind.startswith(("Q", "IQ", "TQ"))}
-    listing = "; ".join(f"{kind} as {dtype_}" for kind, dtype_ in narrow.items())
-    notes = [f"Formats of llama.cpp are taken as the nearest that engines have: {listing}."] if listing else []
+    narrow = [f"{kind} as {gguf.dtypes()[kind]}" for kind in formats if kind.startswith(("Q", "IQ", "TQ"))]
+    notes: list[str] = []
+    if narrow:
+        notes.append(f"Formats of llama.cpp are taken as the nearest that engines have: {'; '.join(narrow)}.")
     count = _SHARD.match(path.stem)
     if count and int(count["count"]) != len(files):
         notes.append(f"Of {int(count['count'])} files {len(files)} are here; the bytes are theirs.")
@@ -126,11 +140,13 @@ def _missing(folder: Path, files: list[Path]) -> list[str]:
     """A note where an index names files that are not here."""
     try:
         index = json.loads(read_regular(folder / "model.safetensors.index.json", "Index", MOST_INDEX))
-        needed = {str(file) for file in index["weight_map"].values()}
+        needed = set(map(str, index["weight_map"].values()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return []
     here = {file.name for file in files}
-    return [f"Of {len(needed)} files {len(needed & here)} are here; the bytes are theirs."] if needed - here else []
+    if needed <= here:
+        return []
+    return [f"Of {len(needed)} files {len(needed & here)} are here; the bytes are theirs."]
 
 
 def _differs(model: Transformer, tensors: Iterable[StoredTensor]) -> list[str]:

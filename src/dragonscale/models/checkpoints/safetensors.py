@@ -6,6 +6,7 @@ import json
 import math
 import re
 from pathlib import Path
+from typing import TypeGuard
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.models.checkpoints.stored import StoredTensor, opened
@@ -56,20 +57,16 @@ def read_safetensors(path: Path) -> list[StoredTensor]:
 
 def _tensor(name: str, entry: object, shown: str) -> StoredTensor:
     if isinstance(entry, dict):
-        kind, shape, offsets = (entry.get(key) for key in ("dtype", "shape", "data_offsets"))
-        whole = all(_counts(list_) for list_ in (shape, offsets))
-        if (
-            isinstance(kind, str)
-            and whole
-            and isinstance(shape, list)
-            and isinstance(offsets, list)
-            and len(offsets) == 2
-        ):
+        kind, shape, offsets = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
+        if isinstance(kind, str) and _are_counts(shape) and _are_counts(offsets) and len(offsets) == 2:
             elements, size = math.prod(shape), offsets[1] - offsets[0]
+            # the size must follow from shape and dtype where the bits of a dtype are known
             if size >= 0 and (kind not in BITS or size == -(-elements * BITS[kind] // 8)):
                 return StoredTensor(name, kind[:20], elements, size)
     raise InputError(f"{shown} says of the tensor {shorten(name)} what cannot be.")
 
 
-def _counts(values: object) -> bool:
+def _are_counts(values: object) -> TypeGuard[list[int]]:
+    """Whether a value is a list of whole numbers that can be sizes."""
+    # at most 16 dims, and no product that would take long to compute
     return isinstance(values, list) and len(values) <= 16 and all(type(v) is int and 0 <= v < 2**50 for v in values)

@@ -12,7 +12,7 @@ from dragonscale.models.ffn import Mlp, Moe
 from dragonscale.models.huggingface import deepseek, dense, hybrid, moe, statespace
 from dragonscale.models.huggingface.parts import RULES, ModelConfig, Reader, all_but_every
 from dragonscale.models.layer import Component, Layer
-from dragonscale.models.transformer import Transformer, mtp_sections
+from dragonscale.models.transformer import Transformer
 from dragonscale.tables import beside
 
 Row = dict[str, Any]
@@ -29,11 +29,15 @@ def _value(f: ModelConfig, text: Any) -> Any:
         is_on = [f.flag(name) for name in flags.split("|")]  # all of them are read
         if not any(is_on):
             return None
-        return int(word) if word.isdigit() else word or True
+        if word.isdigit():
+            return int(word)
+        return word or True
     if not text.startswith("#"):
         return text
     names, has_default, otherwise = text[1:].partition(":")
-    return (f.natural(*names.split("|")) or int(otherwise)) if has_default else f.count(*names.split("|"))
+    if has_default:  # `#field:8` is 8 where the field is null, 0 or absent
+        return f.natural(*names.split("|")) or int(otherwise)
+    return f.count(*names.split("|"))
 
 
 def _options(f: ModelConfig, options: Row) -> Row:
@@ -46,9 +50,11 @@ def _mixer(f: ModelConfig, row: Row, window: int | None = None) -> Component:
     if "latent" in row:
         return f.latent_attention(**_options(f, row["latent"]))
     options = _options(f, row.get("full_heads", row.get("attention", {})))
-    bias = options.pop("bias", False)
+    bias = options.pop("bias", False)  # a bias on all four projections
     options = {"qkv_bias": bias, "out_bias": bias, "window": window} | options
-    return f.full_heads(**options) if "full_heads" in row else f.attention(**options)
+    if "full_heads" in row:
+        return f.full_heads(**options)
+    return f.attention(**options)
 
 
 def _mlp(f: ModelConfig, row: Row) -> Mlp:
@@ -59,6 +65,7 @@ def _mlp(f: ModelConfig, row: Row) -> Mlp:
 def _experts(f: ModelConfig, row: Row) -> Moe:
     options = _options(f, {"d_ff": "#moe_intermediate_size"} | row["moe"])
     if "shared" in options:
+        # the row counts shared experts; together they are one MLP of their summed width
         options["shared_d_ff"] = options.pop("shared") * options["d_ff"]
     return f.routed(**options)
 
@@ -67,7 +74,9 @@ def _spans(f: ModelConfig, row: Row, n_layers: int) -> list[int | None]:
     rule = _value(f, row.get("window"))
     if rule is None:
         return [None] * n_layers
-    return RULES[rule](f, n_layers) if isinstance(rule, str) else f.windows(n_layers, all_but_every(rule))
+    if isinstance(rule, str):
+        return RULES[rule](f, n_layers)
+    return f.windows(n_layers, all_but_every(rule))  # the last layer of every so many sees all keys
 
 
 def _sparse(f: ModelConfig, row: Row, n_layers: int) -> list[bool]:
@@ -87,15 +96,14 @@ def _read_row(row: Row, f: ModelConfig) -> Transformer:
     n_layers = f.n_layers(*row.get("layers", ()))
     experts = _experts(f, row) if "moe" in row else None
     options = _options(f, row.get("layer", {}))
-    layers = [
-        Layer(_mixer(f, row, span), experts if sparse else _mlp(f, row), **options)
-        for span, sparse in zip(_spans(f, row, n_layers), _sparse(f, row, n_layers), strict=True)
-    ]
+    layers: list[Layer] = []
+    for span, sparse in zip(_spans(f, row, n_layers), _sparse(f, row, n_layers), strict=True):
+        # the dense size is read only where a layer is dense: some configs lack it
+        layers.append(Layer(_mixer(f, row, span), experts if sparse else _mlp(f, row), **options))
     frame = _options(f, row.get("frame", {}))
     if "mtp" in row:
-        module, modules = Layer(_mixer(f, row), experts or _mlp(f, row)), f.natural("num_nextn_predict_layers")
-        copies = (row["mtp"], row["mtp"])
-        frame["extras"] = mtp_sections([module], f.d_model(), f.count("vocab_size"), modules, *copies)
+        # the row says whether a module has tables of its own: an embedding and a head
+        frame["extras"] = f.multi_token([Layer(_mixer(f, row), experts or _mlp(f, row))], copies=row["mtp"])
     return f.decoder(layers, **frame)
 
 
@@ -106,8 +114,9 @@ def _read(row: Row, form: Reader, f: ModelConfig) -> Transformer:
 
 def _families() -> dict[str, Reader]:
     rows = {name: _ROWS.get(row.get("like", ""), {}) | row for name, row in _ROWS.items()}
-    custom = {name: form for kind in (dense, moe, deepseek, hybrid, statespace) for name, form in kind.FAMILIES.items()}
-    forms = {name: partial(_read_row, row) for name, row in rows.items()} | custom
+    forms: dict[str, Reader] = {name: partial(_read_row, row) for name, row in rows.items()}
+    for module in (dense, moe, deepseek, hybrid, statespace):
+        forms |= module.FAMILIES  # a row of these only says what fields must be
     return {name: partial(_read, rows.get(name, {}), form) for name, form in forms.items()}
 
 

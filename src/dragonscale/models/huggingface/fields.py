@@ -24,11 +24,13 @@ from typing import Any
 from dragonscale.errors import InputError, nearest, shorten
 from dragonscale.tables import beside
 
-MOST = 2**40
-MOST_LAYERS = 10_000
+# The largest number that a field may have: far above any size, and small enough for products of a few to stay exact.
+MAX_NUMBER = 2**40
+# A config with more layers than this is a mistake, and would take minutes to read.
+MAX_LAYERS = 10_000
 
 
-MOST_NAMED = 12
+MAX_NAMED = 12
 """A refusal names this many fields before it says how many more there are."""
 
 
@@ -63,15 +65,18 @@ class Findings:
 
     def told(self) -> list[str]:
         """The notes, what was passed over among them."""
+        if not self.harmless:
+            return self.notes
         passed = [f"{', '.join(few(names))} ({why})" for why, names in self.harmless.items()]
-        over = [f"Fields passed over, as they change no count: {'; '.join(passed)}."] if passed else []
-        return [*self.notes, *over]
+        return [*self.notes, f"Fields passed over, as they change no count: {'; '.join(passed)}."]
 
     def refuse(self, what: str) -> None:
         """Raise if there are fields that are not understood; every one is named."""
         if not self.refused:
             return
-        fields, pronoun = ("fields", "them") if len(self.refused) > 1 else ("field", "it")
+        fields, pronoun = "field", "it"
+        if len(self.refused) > 1:
+            fields, pronoun = "fields", "them"
         ignoring = ",".join(f"{unread.name}=ignore" for unread in self.refused)
         raise InputError(
             f"{what} has the {fields} {', '.join(few(self.refused))}, which Dragonscale does not understand for this "
@@ -82,8 +87,10 @@ class Findings:
 
 def few(names: Sequence[object]) -> list[str]:
     """The first names, and how many more there are."""
-    more = len(names) - MOST_NAMED
-    return [*map(str, names[:MOST_NAMED]), *([f"and {more} more"] if more > 0 else [])]
+    listed = list(map(str, names[:MAX_NAMED]))
+    if len(names) > MAX_NAMED:
+        listed.append(f"and {len(names) - MAX_NAMED} more")
+    return listed
 
 
 class Fields:
@@ -101,13 +108,14 @@ class Fields:
         self.read.update(names)
         present = [name for name in names if self.given.get(name) is not None]
         if len(present) > 1 and any(self.given[name] != self.given[present[0]] for name in present):
+            # a config that went through several versions of a tool may have both; equal ones do no harm
             raise InputError(
                 f"{self.what} has {present[0]} = {shorten(self.given[present[0]])} and {present[1]} = "
                 f"{shorten(self.given[present[1]])}, which are two names of one field; give it once."
             )
         if present:
             return self.given[present[0]]
-        if any(name in self.given for name in names):
+        if any(name in self.given for name in names):  # null is not the default: it says that there is none
             return None
         return next((self.defaults[name] for name in names if name in self.defaults), None)
 
@@ -119,17 +127,28 @@ class Fields:
             raise self._wrong(name, value, f"a whole number from {least} to {highest:,}")
         return value
 
-    def natural(self, *names: str, at_most: int = MOST) -> int:
+    def natural(self, *names: str, at_most: int = MAX_NUMBER) -> int:
         """A whole number, 0 if null or absent."""
         value = self.value(*names)
         return 0 if value is None else self._whole(names[0], value, 0, at_most)
 
-    def count(self, *names: str, at_most: int = MOST) -> int:
+    def count(self, *names: str, at_most: int = MAX_NUMBER) -> int:
         """A whole number of at least one, which must be known."""
         value = self.value(*names)
         if value is None:
             raise InputError(f"{self.what} lacks {names[0]}, which is needed to count the model.")
         return self._whole(names[0], value, 1, at_most)
+
+    def repeated(self, name: str) -> int:
+        """A whole number, 0 if null or absent; a list may repeat it, for all layers or for both sides of an image."""
+        value = self.value(name)
+        if isinstance(value, list) and value and value.count(value[0]) == len(value):
+            return self._whole(name, value[0], 0, MAX_NUMBER)
+        return self.natural(name)
+
+    def counts(self, *names: str) -> list[int]:
+        """Several fields, each a whole number of at least one, which must be known."""
+        return [self.count(name) for name in names]
 
     def optional(self, *names: str) -> int | None:
         """A whole number of at least one, or None if null, absent or 0."""
@@ -137,6 +156,7 @@ class Fields:
 
     def flag(self, *names: str) -> bool:
         """True or false; false if null or absent."""
+        # no 0 or "true": such a value shows that the field is not what the reader takes it for
         value = self.value(*names)
         if value is not None and not isinstance(value, bool):
             raise self._wrong(names[0], value, "true or false")
@@ -161,8 +181,8 @@ class Fields:
         value = self.value(*names)
         if value is None:
             return None
-        fits = isinstance(value, list) and len(value) <= MOST_LAYERS
-        if not fits or any(type(entry) is not int or not 0 <= entry <= MOST for entry in value):
+        fits = isinstance(value, list) and len(value) <= MAX_LAYERS
+        if not fits or any(type(entry) is not int or not 0 <= entry <= MAX_NUMBER for entry in value):
             raise self._wrong(names[0], value, "a list of whole numbers")
         return value
 
@@ -182,20 +202,20 @@ class Fields:
         return value
 
     def either(
-        self, name: str, n_layers: int, kinds: tuple[str, str], otherwise: Callable[[int], object]
+        self, name: str, kinds: tuple[str, str], otherwise: Callable[[int], object], n_layers: int | None = None
     ) -> list[bool]:
         """Of two kinds of layers, which are of the second: by the list in the field, or where `otherwise` says so."""
-        kinds_ = self.kinds(name, n_layers, kinds, lambda number: kinds[bool(otherwise(number))])
-        return [kind == kinds[1] for kind in kinds_]
+        listed = self.kinds(name, n_layers or self.n_layers(), kinds, lambda number: kinds[bool(otherwise(number))])
+        return [kind == kinds[1] for kind in listed]
 
-    def inner(self, name: str, defaults: Mapping[str, Any] | None = None) -> "Fields | None":
-        """The object inside a field, or None if it is null or absent."""
+    def inner(self, name: str) -> "Fields":
+        """The object inside a field, without any fields if it is null or absent."""
         value = self.value(name)
         if value is None:
-            return None
+            value = {}
         if not isinstance(value, dict):
             raise self._wrong(name, value, "an object")
-        return Fields(value, defaults or {}, f"{name} of {self.what}", self.findings)
+        return Fields(value, {}, f"{name} of {self.what}", self.findings)
 
     def skip(self, *names: str) -> None:
         """Fields that this family carries but does not use."""
@@ -222,7 +242,7 @@ class Fields:
 
     def n_layers(self, *names: str) -> int:
         """The number of layers."""
-        return self.count(*(names or ("num_hidden_layers",)), at_most=MOST_LAYERS)
+        return self.count(*(names or ("num_hidden_layers",)), at_most=MAX_LAYERS)
 
     def settle(self, text_only: bool = False) -> None:
         """Sort the fields that nobody read: known not to matter, harmless by their kind, or refused."""
@@ -231,13 +251,16 @@ class Fields:
                 continue
             why = why_harmless(name, value, text_only)
             if why:
-                self.findings.harmless.setdefault(why, []).append(name if why == "off" else f"{name} = {_shown(value)}")
+                shown = name if why == "off" else f"{name} = {_shown(value)}"
+                self.findings.harmless.setdefault(why, []).append(shown)
                 continue
             self.findings.refused.append(Unread(name, value, frozenset(self.read)))
 
 
 def _shown(value: object) -> str:
-    return "{…}" if isinstance(value, dict) else shorten(value, 40)
+    if isinstance(value, dict):
+        return "{…}"
+    return shorten(value, 40)
 
 
 _LISTS = beside(__file__, "inert.toml")
@@ -274,13 +297,15 @@ def why_harmless(name: str, value: Any, text_only: bool = False) -> str:
     lower = name.lower()
     if text_only and _SEEN.search(lower):
         return "of what it sees or hears"
+    # rotary_dim: how much of a head rotates, which no count sees
     if _SIZES.search(lower) and not lower.endswith("rotary_dim"):
         return ""
     for why, pattern in _RULES.items():
         if pattern.search(lower):
             return why
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if number and _SCALES.search(lower) and not _WIDTH_SCALES.search(lower):
+    # a scale of activations changes no count, but one of a width does: ffn_dim_multiplier
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if is_number and _SCALES.search(lower) and not _WIDTH_SCALES.search(lower):
         return "a constant factor"
     if isinstance(value, str) and _FUNCTIONS.search(lower):
         return "a nonlinearity"
@@ -294,7 +319,7 @@ def is_off(value: Any) -> bool:
     (True, False)
     """
     if isinstance(value, dict):
-        return all(is_off(inner) for inner in value.values())
+        return all(map(is_off, value.values()))
     if isinstance(value, list):
-        return all(is_off(inner) for inner in value)
+        return all(map(is_off, value))
     return not value

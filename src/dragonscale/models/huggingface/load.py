@@ -68,12 +68,15 @@ def read_config(path: str | Path) -> dict[str, Any]:
     """The JSON object in a file, or in the `config.json` of a folder."""
     path = Path(path)
     try:
-        path = path / "config.json" if path.is_dir() else path
+        if path.is_dir():
+            path = path / "config.json"
         config = json.loads(read_regular(path, "Config file", MOST_BYTES))
     except (OSError, ValueError, RecursionError) as error:
         if isinstance(error, InputError):
             raise
-        why = error.strerror if isinstance(error, OSError) and error.strerror else "it is not JSON"
+        why = "it is not JSON"
+        if isinstance(error, OSError) and error.strerror:
+            why = error.strerror
         raise InputError(f"{shorten(str(path))} cannot be read as a config.json: {why}.") from None
     if not isinstance(config, dict):
         raise InputError(f"{shorten(str(path))} holds JSON, but not an object with fields, as a config.json does.")
@@ -113,13 +116,15 @@ def load_config(
         raise InputError(
             "The config has no model_type, the field that says how to read it; `--as FAMILY` gives it one."
         )
-    inner = next((config[key] for key in INSIDE if isinstance(config.get(key), Mapping)), None)
+    nested = [config[key] for key in INSIDE if isinstance(config.get(key), Mapping)]
+    inner = nested[0] if nested else None
     if model_type in _file("towers.toml"):
         model = _read_outer(config, model_type, findings)
     elif model_type not in FAMILIES and inner is not None:
         model = _read_unknown_outer(config, inner, model_type, findings)
     else:
         model, inner = _read(config, model_type, findings), None
+    # all fields that nobody understood, in one error
     findings.refuse(f"The {model_type} config")
     inner = inner or {}
     quantization = config.get("quantization_config", inner.get("quantization_config"))
@@ -143,10 +148,12 @@ def _read(config: Mapping[str, Any], model_type: str, findings: Findings, nested
     if model_type in FAMILIES:
         defaults = _defaults(model_type)
         if not nested:
+            # without its sizes a config is not that of some model: the class's own would be taken for them
             defaults = {key: value for key, value in defaults.items() if key not in SIZES}
         return _read_as(config, model_type, findings, defaults)[0]
 
     def read(family: str, family_findings: Findings) -> tuple[Transformer, int]:
+        # no defaults: a field that the config lacks does not exist in its class
         return _read_as(config, family, family_findings, {})
 
     matches = matching_families(model_type, config, FAMILIES, read)
@@ -172,7 +179,8 @@ def _read_as(
     fields.skip("model_type", "quantization_config", "torch_dtype", "dtype", "expert_dtype")
     model = FAMILIES[family](fields)
     fields.settle(text_only=True)
-    return model, sum(1 for name, value in config.items() if name in fields.read and not is_inert(name, value))
+    understood = [name for name, value in config.items() if name in fields.read and not is_inert(name, value)]
+    return model, len(understood)
 
 
 def _read_inner(inner: Mapping[str, Any], text_type: str, findings: Findings) -> Transformer:
@@ -185,7 +193,7 @@ def _read_inner(inner: Mapping[str, Any], text_type: str, findings: Findings) ->
 def _read_outer(config: Mapping[str, Any], model_type: str, findings: Findings) -> Transformer:
     """A model that sees: text inside, tower beside. Older files have the text's fields at the top."""
     row = _file("towers.toml")[model_type]
-    row = _file("towers.toml").get(row.get("like", ""), {}) | row
+    row = _file("towers.toml").get(row.get("like", ""), {}) | row  # its own entries win
     outer = Fields(config, _defaults(model_type), f"The {model_type} config", findings)
     where = next((key for key in INSIDE if config.get(key) is not None), INSIDE[0])
     inner = outer.value(where)
@@ -193,7 +201,7 @@ def _read_outer(config: Mapping[str, Any], model_type: str, findings: Findings) 
     if inner is not None and not isinstance(inner, dict):
         raise InputError(f"The {model_type} config has a {where} of {shorten(inner)}, which is not an object.")
     sees = outer.value("vision_config")
-    if inner is None:
+    if inner is None:  # as in files from before text_config
         rest = {key: value for key, value in config.items() if key not in ("vision_config", "model_type")}
         model = _read(rest, row["text"], findings)
         outer.read.update(rest)

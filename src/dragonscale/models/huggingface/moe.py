@@ -1,21 +1,22 @@
 """Readers of MoE models over grouped-query attention whose form is no row of `families.toml`."""
 
+from dataclasses import replace
+
 from dragonscale.errors import InputError
 from dragonscale.models.attention import Attention, ExpertAttention, IndexedAttention, Indexer
 from dragonscale.models.ffn import Mlp, Moe
-from dragonscale.models.huggingface.fields import Fields
-from dragonscale.models.huggingface.parts import SLIDING, SPARSE, ModelConfig, Reader, paired
+from dragonscale.models.huggingface.parts import SLIDING, SPARSE, ModelConfig, Reader, by_layer, paired
 from dragonscale.models.layer import Layer
 from dragonscale.models.transformer import Transformer
 
 
 def dbrx(f: ModelConfig) -> Transformer:
     """DBRX: its attention and experts are described in objects of their own; layer norms without biases."""
-    attn = f.inner("attn_config") or Fields({}, {}, f"attn_config of {f.what}", f.findings)
-    ffn = f.inner("ffn_config") or Fields({}, {}, f"ffn_config of {f.what}", f.findings)
+    attn, ffn = f.inner("attn_config"), f.inner("ffn_config")
     attn.skip("attn_pdrop", "clip_qkv", "rope_theta", "kv_n_heads")
     ffn.skip("ffn_act_fn", "moe_jitter_eps", "moe_loss_weight", "moe_normalize_expert_weights")
     ffn.skip("uniform_expert_assignment")
+    # the defaults are those of transformers' DbrxFFNConfig and DbrxAttentionConfig
     experts, chosen = ffn.optional("moe_num_experts") or 4, ffn.optional("moe_top_k") or 1
     moe = Moe(experts, chosen, ffn.optional("ffn_hidden_size") or 3584)
     layer = Layer(f.attention(n_kv_heads=attn.optional("kv_n_heads") or 1), moe)
@@ -28,51 +29,42 @@ def hunyuan_moe(f: ModelConfig) -> Transformer:
     """Hunyuan A13B: experts in every layer beside one shared MLP of the same size."""
     for name, value in (("use_qk_norm", True), ("use_mixed_mlp_moe", True), ("num_shared_expert", 1)):
         per_layer = f.given.get(name)
-        if isinstance(per_layer, list):
+        if isinstance(per_layer, list):  # one value for each layer, which is not checked
             f.read.add(name)
         else:
             f.must_be(name, value)
-    d_ff = _same_for_all(f, "moe_intermediate_size") or _same_for_all(f, "intermediate_size")
-    chosen = _same_for_all(f, "moe_topk") or f.count("num_experts_per_tok")
+    # some releases give one number for all layers, some a list of equal ones
+    d_ff = f.repeated("moe_intermediate_size") or f.repeated("intermediate_size")
+    chosen = f.repeated("moe_topk") or f.count("num_experts_per_tok")
     moe = Moe(f.count("num_experts", "num_local_experts"), chosen, d_ff, shared_d_ff=d_ff)
     return f.decoder([Layer(f.biased_attention(qk_norm="head"), moe)] * f.n_layers())
-
-
-def _same_for_all(f: Fields, name: str) -> int:
-    """A number that some configs repeat for every layer."""
-    value = f.value(name)
-    if isinstance(value, list) and value and all(entry == value[0] for entry in value):
-        f = Fields({name: value[0]}, {}, f.what)
-    return f.natural(name)
 
 
 def ernie_moe(f: ModelConfig) -> Transformer:
     """ERNIE 4.5 MoE: experts between two layer numbers, biases of their own for the shared experts and the head."""
     n_layers, bias = f.n_layers(), f.flag("use_bias")
     first, step = f.natural("moe_layer_start_index"), f.natural("moe_layer_interval") or 1
-    end = f.value("moe_layer_end_index")
-    last = n_layers - 1 if end in (None, -1) else f.natural("moe_layer_end_index")
+    last = n_layers - 1
+    if f.value("moe_layer_end_index") not in (None, -1):
+        last = f.natural("moe_layer_end_index")
     d_ff = f.count("moe_intermediate_size")
     shared = f.natural("moe_num_shared_experts") * d_ff
     moe = f.routed(d_ff, shared_d_ff=shared, score_bias=True, shared_bias=bias)
     mixer = f.attention(qkv_bias=bias, out_bias=bias)
-    layers = [
-        Layer(mixer, moe if first <= i <= last and (i + 1) % step == 0 else f.mlp(bias=bias)) for i in range(n_layers)
-    ]
-    return f.decoder(layers, head_bias=bias)
+    sparse = [first <= i <= last and (i + 1) % step == 0 for i in range(n_layers)]
+    return f.decoder(paired([mixer] * n_layers, f.ffns(sparse, moe, bias=bias)), head_bias=bias)
 
 
 def mimo_v2(f: ModelConfig) -> Transformer:
     """MiMo V2 Flash: windowed layers have sinks and twice the KV heads of the full ones."""
-    n_layers = f.n_layers()
     window = f.optional("sliding_window")
-    windowed = f.either("layer_types", n_layers, SLIDING, lambda i: i and (i + 1) % 6)
+    # the first layer and every sixth one see the whole sequence
+    windowed = f.either("layer_types", SLIDING, lambda i: i and (i + 1) % 6)
     v_head_dim, kv, bias = f.optional("v_head_dim"), f.count("num_key_value_heads"), f.flag("attention_bias")
     full = f.attention(v_head_dim=v_head_dim, qkv_bias=bias)
     local = f.attention(v_head_dim=v_head_dim, qkv_bias=bias, sinks=True, window=window, n_kv_heads=2 * kv)
     moe = f.routed(score_bias=True)
-    ffns = [moe if each else f.mlp() for each in f.sparse_from(1)]
-    return f.decoder(paired([local if is_local else full for is_local in windowed], ffns))
+    return f.decoder(paired(by_layer(windowed, local, full), f.ffns(f.sparse_from(1), moe)))
 
 
 def llama4(f: ModelConfig) -> Transformer:
@@ -80,44 +72,43 @@ def llama4(f: ModelConfig) -> Transformer:
     `interleave_moe_layer_step`-th layer, with a shared expert as large as a routed one."""
     n_layers, chunk = f.n_layers(), f.optional("attention_chunk_size")
     rope_step = f.natural("no_rope_layer_interval") or 4
-    rotates = f.numbers("no_rope_layers") or [int((i + 1) % rope_step != 0) for i in range(n_layers)]
+    # per layer: 1 where positions rotate, despite the field's name
+    rotates = f.numbers("no_rope_layers") or [(i + 1) % rope_step != 0 for i in range(n_layers)]
     kinds = ("full_attention", "chunked_attention")
-    chunked = f.either("layer_types", n_layers, kinds, lambda i: i < len(rotates) and rotates[i])
+    chunked = f.either("layer_types", kinds, lambda i: i < len(rotates) and rotates[i])
     moe_step = f.count("interleave_moe_layer_step")
     sparse = f.numbers("moe_layers")
     if sparse is None:
         sparse = list(range(moe_step - 1, n_layers, moe_step))
     d_ff = f.count("intermediate_size")
     moe, dense = f.routed(d_ff, shared_d_ff=d_ff), Mlp(f.count("intermediate_size_mlp"))
-    norm = "plain" if f.flag("use_qk_norm") else ""
-    layers = [
-        Layer(f.biased_attention(chunk=chunk if cut else None, qk_norm=norm), moe if number in sparse else dense)
-        for number, cut in enumerate(chunked)
-    ]
-    return f.decoder(layers)
+    norm = "plain" if f.flag("use_qk_norm") else ""  # an L2 norm without a weight
+    full = f.biased_attention(qk_norm=norm)
+    mixers = by_layer(chunked, replace(full, chunk=chunk), full)
+    return f.decoder(paired(mixers, by_layer(f.layers_in(sparse), moe, dense)))
 
 
 def laguna(f: ModelConfig) -> Transformer:
     """Laguna: a gate per head, more heads in the windowed layers."""
     n_layers = f.n_layers()
     spans = f.windows(n_layers, lambda _: False)
-    listed = f.numbers("num_attention_heads_per_layer") or [f.count("num_attention_heads")] * n_layers
-    if len(listed) != n_layers or 0 in listed:
-        raise InputError(f"{f.what} has {len(listed)} entries in num_attention_heads_per_layer for {n_layers} layers.")
+    if f.value("num_attention_heads_per_layer"):
+        listed = f.per_layer("num_attention_heads_per_layer")
+    else:
+        listed = [f.count("num_attention_heads")] * n_layers
     shared = f.natural("shared_expert_intermediate_size")
     moe = f.routed(shared_d_ff=shared, score_bias=True)
-    mixers = [
-        f.attention(n_heads=heads, qk_norm="head", gate="head", window=span)
-        for heads, span in zip(listed, spans, strict=True)
-    ]
-    return f.decoder(paired(mixers, [moe if each else f.mlp() for each in f.sparse_from(1)]))
+    mixers: list[Attention] = []
+    for heads, span in zip(listed, spans, strict=True):  # all layers have the same number of KV heads
+        mixers.append(f.attention(n_heads=heads, qk_norm="head", gate="head", window=span))
+    return f.decoder(paired(mixers, f.ffns(f.sparse_from(1), moe)))
 
 
 def jetmoe(f: ModelConfig) -> Transformer:
     """JetMoE: experts for the heads of the attention as well as for the MLP, the same number of each."""
-    experts, chosen = f.count("num_local_experts"), f.count("num_experts_per_tok")
-    heads, size = f.count("num_key_value_heads"), f.count("kv_channels")
-    f.must_be("num_attention_heads", chosen * heads)
+    experts, chosen = f.counts("num_local_experts", "num_experts_per_tok")
+    heads, size = f.counts("num_key_value_heads", "kv_channels")
+    f.must_be("num_attention_heads", chosen * heads)  # the heads that a token uses
     mixer = ExpertAttention(experts, chosen, heads, size)
     moe = Moe(experts, chosen, f.count("intermediate_size", "ffn_hidden_size"), out_bias=True)
     return f.decoder([Layer(mixer, moe)] * f.n_layers("num_hidden_layers", "num_layers"))
@@ -134,34 +125,30 @@ INDEX = {
 
 def minimax_m3(f: ModelConfig) -> Transformer:
     """MiniMax M3: full attention in a few layers, blocks of keys chosen by an indexer in the rest."""
-    n_layers = f.n_layers()
     inner = f.inner("sparse_attention_config")
-    freq = inner.numbers("sparse_attention_freq") if inner is not None else None
-    if inner is not None:
-        inner.skip(*INDEX, "sparse_local_block", "sparse_init_block", "sparse_score_type", "use_sparse_attention")
-        inner.settle(text_only=True)
-    sizes = {flat: _index(f, inner, old, flat) for old, flat in INDEX.items()}
+    freq = inner.numbers("sparse_attention_freq")  # per layer: 1 where an indexer chooses the keys
+    inner.skip("sparse_local_block", "sparse_init_block", "sparse_score_type", "use_sparse_attention")
+    sizes = {flat: inner.optional(nested) or f.count(flat) for nested, flat in INDEX.items()}
+    inner.settle(text_only=True)
+    # the indexer chooses whole blocks of keys
     top = sizes["index_block_size"] * sizes["index_topk_blocks"]
     full = f.attention(qk_norm="head")
-    is_local = IndexedAttention(full, Indexer(sizes["index_n_heads"], sizes["index_head_dim"], top))
+    indexed = IndexedAttention(full, Indexer(sizes["index_n_heads"], sizes["index_head_dim"], top))
     moe = f.routed(f.count("intermediate_size"), shared_d_ff=f.natural("shared_intermediate_size"), score_bias=True)
     dense = Mlp(f.count("dense_intermediate_size"))
-    chosen = f.either("layer_types", n_layers, ("full_attention", "minimax_m3_sparse"), lambda i: _at(f, freq, i, 0))
+    chosen = f.either("layer_types", ("full_attention", "minimax_m3_sparse"), lambda i: _at(f, freq, i, 0))
     listed = f.numbers("moe_layer_freq")
-    sparse = f.either("mlp_layer_types", n_layers, SPARSE, lambda i: _at(f, listed, i, 1))
-    return f.decoder(
-        paired([is_local if each else full for each in chosen], [moe if each else dense for each in sparse])
-    )
-
-
-def _index(f: ModelConfig, inner: Fields | None, old: str, flat: str) -> int:
-    return (inner.optional(old) if inner is not None else None) or f.count(flat)
+    sparse = f.either("mlp_layer_types", SPARSE, lambda i: _at(f, listed, i, 1))
+    return f.decoder(paired(by_layer(chosen, indexed, full), by_layer(sparse, moe, dense)))
 
 
 def _at(f: ModelConfig, listed: list[int] | None, number: int, otherwise: int) -> int:
-    if listed is not None and len(listed) <= number:
+    """A layer's entry in a list of the config, and `otherwise` where there is no list."""
+    if listed is None:
+        return otherwise
+    if len(listed) <= number:
         raise InputError(f"{f.what} has lists of kinds of layers that are shorter than its {f.n_layers()} layers.")
-    return otherwise if listed is None else listed[number]
+    return listed[number]
 
 
 def _listed(f: ModelConfig, first: int) -> list[int]:
@@ -169,7 +156,9 @@ def _listed(f: ModelConfig, first: int) -> list[int]:
     value = f.value("moe_layers_enum")
     if value is None:
         return list(range(first, f.n_layers()))
-    parts = value.split(",") if isinstance(value, str) else value
+    parts = value
+    if isinstance(value, str):
+        parts = value.split(",")
     if not isinstance(parts, list) or not all(str(part).strip().isdecimal() and len(str(part)) < 9 for part in parts):
         raise InputError(f"{f.what} has a moe_layers_enum that is no list of layers.")
     return [int(part) for part in parts]
@@ -181,8 +170,8 @@ def step3(f: ModelConfig) -> Transformer:
     mixer = Attention(f.count("num_attention_heads"), 1, size, q_rank=f.optional("share_q_dim") or size)
     moe = f.routed(shared_d_ff=f.count("share_expert_dim", "share_expert_dims"))
     chosen = _listed(f, 1)
-    layers = [Layer(mixer, moe if number in chosen else f.mlp()) for number in range(f.n_layers())]
-    return f.decoder(layers, context=f.optional("max_seq_len", "max_position_embedding"))
+    ffns = f.ffns(f.layers_in(chosen), moe)
+    return f.decoder(paired([mixer] * len(ffns), ffns), context=f.optional("max_seq_len", "max_position_embedding"))
 
 
 def step35(f: ModelConfig) -> Transformer:
@@ -194,24 +183,22 @@ def step35(f: ModelConfig) -> Transformer:
         f.given = {**f.given, "layer_types": kinds[:n_layers]}
     other = f.inner("attention_other_setting")
     heads = f.optional("num_sliding_attention_heads")
-    if other is not None:
-        heads = heads or other.optional("num_attention_heads")
-        other.skip("attention_type", "num_attention_groups", "head_dim", "true_head_dim", "num_key_value_heads")
-        other.settle()
+    heads = heads or other.optional("num_attention_heads")
+    # of these fields the windowed layers have the same as the full ones
+    other.skip("attention_type", "num_attention_groups", "head_dim", "true_head_dim", "num_key_value_heads")
+    other.settle()
     window = f.optional("sliding_window")
-    is_local = f.either("layer_types", n_layers, SLIDING, lambda _: False)
-    sparse, chosen = _listed(f, 3), None
-    if f.value("mlp_layer_types") is not None:
-        chosen = f.either("mlp_layer_types", n_layers, SPARSE, lambda _: False)
+    is_local = f.either("layer_types", SLIDING, lambda _: False)
+    sparse_layers = _listed(f, 3)  # the first three are dense
+    sparse = f.either("mlp_layer_types", SPARSE, lambda i: i in sparse_layers)
     bias, groups = f.flag("attention_bias"), f.count("num_attention_groups", "num_key_value_heads")
     gate = "head" if f.value("gating") in (None, True, "per-head") else "full"
     frame = {"n_kv_heads": groups, "qkv_bias": bias, "out_bias": bias, "qk_norm": "head", "gate": gate}
     full = f.attention(**frame)
-    local = f.attention(**frame, window=window, **({"n_heads": heads} if heads else {}))
+    local = replace(full, window=window, n_heads=heads or full.n_heads)
     shared, biased = f.count("share_expert_dim", "share_expert_dims"), f.flag("mlp_bias")
     moe, dense = f.routed(shared_d_ff=shared, score_bias=True, shared_bias=biased), f.mlp(bias=biased)
-    ffns = [moe if (chosen[i] if chosen else i in sparse) else dense for i in range(n_layers)]
-    return f.decoder(paired([local if each else full for each in is_local], ffns))
+    return f.decoder(paired(by_layer(is_local, local, full), by_layer(sparse, moe, dense)))
 
 
 FAMILIES: dict[str, Reader] = {

@@ -49,7 +49,7 @@ class FamilyMatch:
     @property
     def rank(self) -> tuple[int, int, bool, int, int, str]:
         """The sort key of matches: the lowest is the best."""
-        plain = PLAIN.index(self.family) if self.family in PLAIN else len(PLAIN)
+        plain = [*PLAIN, self.family].index(self.family)  # len(PLAIN) for a family that is not among them
         return (len(self.findings.refused), -self.prefix, plain == len(PLAIN), -self.understood, plain, self.family)
 
 
@@ -62,7 +62,7 @@ def shared_prefix(name: str, other: str) -> int:
     0
     """
     letters, others = (re.sub("[_-]", "", text).lower() for text in (name, other))
-    count = 0
+    count = 0  # letters[:count] == others[:count]
     while letters[count : count + 1] and letters[count : count + 1] == others[count : count + 1]:
         count += 1
     return count if count >= MIN_PREFIX else 0
@@ -72,13 +72,16 @@ def matching_families(
     model_type: str, fields: Mapping[str, Any], families: Iterable[str], read: Read
 ) -> list[FamilyMatch]:
     """The families that can read the config, best first; those that understand every field come before others."""
-    names = [model_type, *map(str, _listed(fields.get("architectures")))]
+    names = [model_type]
+    architectures = fields.get("architectures")  # class names, which may name the family where the type does not
+    if isinstance(architectures, list):
+        names += map(str, architectures)
     matches: list[FamilyMatch] = []
     for family in families:
         findings = Findings()
         try:
             model, understood = read(family, findings)
-        except InputError:
+        except InputError:  # a needed size is absent, or a value is not what the family allows
             continue
         if not model.layers or _contradicts(fields, model.layers[0]):
             continue
@@ -106,12 +109,8 @@ def match_note(model_type: str, matches: list[FamilyMatch]) -> str:
     )
     for other in matches[1:]:
         if other.findings.refused or not (other.prefix or other.family in PLAIN):
-            continue
+            continue  # it does not fit, or only by accident
         other_total = count_parameters(other.model).total
         if abs(other_total - total) > NOTED_DIFFERENCE * total:
             return f"{note[:-2]}; as {other.family} it would have {other_total:,} parameters and not {total:,})."
     return note
-
-
-def _listed(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []

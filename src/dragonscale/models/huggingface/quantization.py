@@ -33,14 +33,14 @@ def weight_dtypes(
         return {}
     if not isinstance(quantization, Mapping):
         raise InputError(f"The quantization_config is {shorten(quantization)}, which is not an object.")
-    parts = [part for part in parameters(model.program().sections) if part in _TABLE["quantised"]]
-    spared = _spared(quantization)
+    parts = set(_TABLE["quantised"]) - _spared(quantization)
     stored = _method_dtype(quantization, dtype)
-    dtypes = {part: stored for part in parts if part not in spared}
+    dtypes = {part: stored for part in parameters(model.program().sections) if part in parts}
     if isinstance(expert_dtype, str) and "experts" in dtypes:
         if expert_dtype not in _EXPERTS:
             raise unknown("expert_dtype", expert_dtype, _EXPERTS)
         dtypes["experts"] = _EXPERTS[expert_dtype]
+    # a part in the model's own dtype needs no entry
     return {part: kind for part, kind in dtypes.items() if kind != dtype}
 
 
@@ -54,35 +54,46 @@ def read_quantization(config: object) -> Quantization:
         return Quantization()
     group = _first_group(config)
     weights = group.get("weights")
-    blocks = config.get("weight_block_size") or (
-        weights.get("block_structure") if isinstance(weights, Mapping) else None
-    )
-    block = blocks[0] if isinstance(blocks, list) and blocks and isinstance(blocks[0], int) else 0
+    blocks = config.get("weight_block_size")  # DeepSeek's and Qwen's fp8: [128, 128]
+    if not blocks and isinstance(weights, Mapping):
+        blocks = weights.get("block_structure")  # compressed-tensors'
+    block = 0
+    if isinstance(blocks, list) and blocks and isinstance(blocks[0], int):
+        block = blocks[0]
     # groups that name no activations leave them as they are
     activations = _kind(group.get("input_activations")) or ("bf16" if weights else "")
-    kv = _kind(config.get("kv_cache_scheme")) or (
-        "fp8" if "fp8" in str(config.get("kv_cache_quant_algo")).lower() else ""
-    )
+    kv = _kind(config.get("kv_cache_scheme"))
+    if not kv and "fp8" in str(config.get("kv_cache_quant_algo")).lower():  # modelopt's
+        kv = "fp8"
     return Quantization(block, activations, kv)
 
 
 def _first_group(quantization: Mapping[str, Any]) -> Mapping[str, Any]:
-    groups = quantization.get("config_groups")
-    group = next(iter(groups.values()), None) if isinstance(groups, Mapping) else None
-    quark = quantization.get("global_quant_config")
+    """The first of the `config_groups` of compressed-tensors and modelopt, or what Quark has for all layers."""
+    groups, quark = quantization.get("config_groups"), quantization.get("global_quant_config")
+    group = None
+    if isinstance(groups, Mapping):
+        group = next(iter(groups.values()), None)
     if group is None and isinstance(quark, Mapping):
         return {"weights": quark.get("weight"), "input_activations": quark.get("input_tensors")}
-    return group if isinstance(group, Mapping) else {}
+    if isinstance(group, Mapping):
+        return group
+    return {}
 
 
 def _kind(scheme: object) -> str:
     """The dtype that bits and type of a scheme of compressed-tensors mean, or its name in one of Quark."""
-    if isinstance(scheme, Mapping) and scheme.get("dtype") in _TABLE["quark"]:
-        return _TABLE["quark"][scheme["dtype"]]
-    if not isinstance(scheme, Mapping) or scheme.get("num_bits") not in (4, 8):
+    if not isinstance(scheme, Mapping):
         return ""
-    kind = "fp" if scheme.get("type") == "float" else "int"
-    return "nvfp4" if kind == "fp" and scheme["num_bits"] == 4 else f"{kind}{scheme['num_bits']}"
+    if scheme.get("dtype") in _TABLE["quark"]:
+        return _TABLE["quark"][scheme["dtype"]]
+    bits, is_float = scheme.get("num_bits"), scheme.get("type") == "float"
+    if bits not in (4, 8):
+        return ""
+    if not is_float:
+        return f"int{bits}"
+    # compressed-tensors' floats of 4 bits have NVFP4's scales
+    return "nvfp4" if bits == 4 else "fp8"
 
 
 def _spared(quantization: Mapping[str, Any]) -> set[str]:
@@ -90,12 +101,16 @@ def _spared(quantization: Mapping[str, Any]) -> set[str]:
     listed: list[str] = []
     for name in ("modules_to_not_convert", "ignore", "ignored_layers", "exclude_modules"):
         value = quantization.get(name)
-        listed += [str(entry).replace("\\", "") for entry in value] if isinstance(value, list) else []
+        if isinstance(value, list):
+            listed += [str(entry).replace("\\", "") for entry in value]  # regular expressions escape their dots
     # Exceptions for a few named layers do not spare a part; patterns for all layers do, unless they mean a router.
     general = [entry for entry in listed if "*" in entry or not any(letter.isdigit() for letter in entry)]
     patterns = [entry for entry in general if not entry.rstrip("$*.").endswith(("gate", "router"))]
-    spared = {part for key, parts in _EXCEPTIONS.items() if any(key in entry for entry in patterns) for part in parts}
-    return spared - ({"experts"} if "experts" in spared else set())
+    spared: set[str] = set()
+    for key, parts in _EXCEPTIONS.items():
+        if any(key in entry for entry in patterns):
+            spared.update(parts)
+    return spared
 
 
 def _method_dtype(quantization: Mapping[str, Any], dtype: str) -> str:

@@ -59,10 +59,12 @@ def bridge(
     if norm_size:
         weights = "w_norm[m0], w_norm_bias[m0]" if norm_bias else "w_norm[m0]"
         lines.append(f"vision: H0[b,t,j0] = norm(H0[b,t,j0]; {weights})")
+    # H0 is (patches, sizes[0]), H1 (patches, sizes[1]) ...
     for number in range(len(sizes) - 1):
         before, after = f"H{number}[b,t,j{number}]", f"H{number + 1}[b,t,j{number + 1}]"
         lines.append(f"vision: {after} = {before} · W_{number}[j{number},j{number + 1}]")
-        lines += [f"vision: {after} = bias({after}; w_{number}[j{number + 1}])"] if bias else []
+        if bias:
+            lines.append(f"vision: {after} = bias({after}; w_{number}[j{number + 1}])")
     return Section(f"vision.{name}", parsed(lines), dims, repeat)
 
 
@@ -95,8 +97,9 @@ def _side(v: Fields) -> tuple[int, int]:
     """The side of a patch, and how many of them an image's side has."""
     sizes: list[int] = []
     for name in ("patch_size", "image_size"):
-        listed = v.value(name)
-        size = listed[0] if isinstance(listed, list) and listed and listed.count(listed[0]) == len(listed) else listed
+        size = v.value(name)
+        if isinstance(size, list) and size and size.count(size[0]) == len(size):  # [448, 448]: height and width
+            size = size[0]
         sizes.append(Fields({name: size}, {}, v.what).count(name))
     return sizes[0], sizes[1] // sizes[0]  # what is over is not seen
 
@@ -112,6 +115,7 @@ def _clip(v: Fields, d: int, sides: tuple[int, int]) -> tuple[Section, ...]:
     patch, side = sides
     pixels = v.count("num_channels") * patch**2
     return (
+        # a position for each patch and one for the class token
         patches(d, pixels, positions=side**2 + 1, class_token=True, norm=True, norm_bias=True),
         _plain_blocks(v, d),
         norm(d, "after", bias=True),
@@ -143,12 +147,16 @@ def qwen3_tower(v: Fields, _outer: Fields, _text: int) -> tuple[Section, ...]:
     """Qwen3-VL and Qwen 3.5: learnt positions, layer norms, a merger, and further mergers for deep features."""
     d, merge, out = v.count("hidden_size"), v.count("spatial_merge_size") ** 2, v.count("out_hidden_size")
     deep, sizes = len(v.numbers("deepstack_visual_indexes") or []), (merge * d, merge * d, out)
-    return (
+    sections = (
         _qwen_patches(v, d, bias=True, positions=v.count("num_position_embeddings")),
         _plain_blocks(v, d),
         bridge(sizes, norm_size=d),
-        *([bridge(sizes, "deep", norm_size=merge * d, repeat=deep)] if deep else []),
     )
+    if not deep:
+        return sections
+    # DeepStack: features of these layers go to the text's first layers, each through a merger of its own, whose norm
+    # is after the merge and so `merge` times as wide
+    return (*sections, bridge(sizes, "deep", norm_size=merge * d, repeat=deep))
 
 
 def qwen25_tower(v: Fields, _outer: Fields, _text: int) -> tuple[Section, ...]:
@@ -164,6 +172,7 @@ def qwen25_tower(v: Fields, _outer: Fields, _text: int) -> tuple[Section, ...]:
 
 def qwen2_tower(v: Fields, _outer: Fields, _text: int) -> tuple[Section, ...]:
     """Qwen2-VL: the tower's width is `embed_dim`, the text's `hidden_size`."""
+    # merge x merge patches become one token of the text
     d, merge = v.count("embed_dim"), v.count("spatial_merge_size") ** 2
     return (
         _qwen_patches(v, d),
@@ -180,7 +189,7 @@ def siglip_tower(v: Fields, _outer: Fields, text: int) -> tuple[Section, ...]:
 
 def pixtral_tower(v: Fields, outer: Fields, text: int) -> tuple[Section, ...]:
     """Mistral 3: Pixtral's gated tower, its patches merged four to one."""
-    d, patch = v.count("hidden_size"), v.count("patch_size")
+    d, patch = v.counts("hidden_size", "patch_size")
     n_heads, merge = v.count("num_attention_heads"), outer.count("spatial_merge_size") ** 2
     v.must_be("head_dim", d // n_heads)
     bias = outer.flag("multimodal_projector_bias")
@@ -195,7 +204,7 @@ def pixtral_tower(v: Fields, outer: Fields, text: int) -> tuple[Section, ...]:
 
 def llama4_tower(v: Fields, _outer: Fields, text: int) -> tuple[Section, ...]:
     """Llama 4: a class token, learnt positions, patches shuffled together."""
-    d, out = v.count("hidden_size"), v.count("projector_output_dim")
+    d, out = v.counts("hidden_size", "projector_output_dim")
     v.must_be("projector_input_dim", out)
     bias = v.flag("multi_modal_projector_bias")
     return (
@@ -208,6 +217,7 @@ def llama4_tower(v: Fields, _outer: Fields, text: int) -> tuple[Section, ...]:
 def moonvit_tower(v: Fields, outer: Fields, text: int) -> tuple[Section, ...]:
     """Kimi K2.5's MoonViT: learnt positions in a square, fixed ones in time, a merging bridge."""
     d = v.count("vt_hidden_size", "hidden_size")
+    # the learnt grid has as many positions as height times width
     sides = v.count("init_pos_emb_height", "pos_emb_height") * v.count("init_pos_emb_width", "pos_emb_width")
     merge = v.numbers("merge_kernel_size") or [2, 2]
     if len(merge) != 2:
@@ -226,10 +236,11 @@ def moonvit_tower(v: Fields, outer: Fields, text: int) -> tuple[Section, ...]:
 def gemma4_tower(v: Fields, _outer: Fields, text: int) -> tuple[Section, ...]:
     """Gemma 4: learnt positions along both sides, gated blocks with norms all around, a plain projection."""
     d, patch, bias = v.count("hidden_size"), v.count("patch_size"), v.flag("attention_bias")
-    sizes = [v.count(name) for name in ("num_attention_heads", "num_key_value_heads", "head_dim")]
+    sizes = v.counts("num_attention_heads", "num_key_value_heads", "head_dim")
     mixer = Attention(*sizes, qkv_bias=bias, out_bias=bias, qk_norm="head", v_norm=True)
     layer = Layer(mixer, Mlp(v.count("intermediate_size")), "sandwich")
     return (
+        # one table for rows and one for columns
         patches(d, 3 * patch**2, positions=2 * v.count("position_embedding_size")),
         layer_section(layer, d, "vision.blocks", v.count("num_hidden_layers")),
         bridge((d, text), bias=False),
@@ -242,8 +253,9 @@ def llava_tower(v: Fields, outer: Fields, text: int) -> tuple[Section, ...]:
     if kind not in _EYES:
         raise InputError(f"its vision_config is a {kind}, which is not one of {', '.join(_EYES)}.")
     d, layers = v.count("hidden_size"), outer.value("vision_feature_layer")
-    wide = d * (len(layers) if isinstance(layers, list) else 1)
-    bias = True if outer.value("multimodal_projector_bias") is None else outer.flag("multimodal_projector_bias")
+    # the features of several layers are concatenated
+    wide = d * len(layers) if isinstance(layers, list) else d
+    bias = outer.value("multimodal_projector_bias") is None or outer.flag("multimodal_projector_bias")
     return (*_EYES[kind](v, d, _side(v)), bridge((wide, text, text), bias=bias))
 
 
@@ -260,26 +272,28 @@ def internvl_tower(v: Fields, _outer: Fields, text: int) -> tuple[Section, ...]:
     layered, bias = v.value("norm_type") in (None, "layer_norm"), v.flag("attention_bias", "qkv_bias")
     mlp = _plain_mlp(v.count("intermediate_size"))
     depth, pooled = v.count("num_hidden_layers"), v.value("use_mean_pooling") in (None, True)
-    return (
+    sections = [
+        # a position for each patch and one for the class token
         patches(d, v.count("num_channels") * patch**2, bias=True, positions=side**2 + 1, class_token=True),
         _blocks(v, d, heads, mlp, depth, norm_bias=layered, qkv_bias=bias, qk_norm=norms),
-        numbers("scales", 2 * d, depth),
-        *([] if pooled else [norm(d, "after", bias=True)]),
-        bridge((4 * d, text, text), norm_size=4 * d),
-    )
+        numbers("scales", 2 * d, depth),  # ls1 and ls2: one vector for each half of a layer
+    ]
+    if not pooled:  # with mean pooling, the last norm is replaced by an identity
+        sections.append(norm(d, "after", bias=True))
+    return (*sections, bridge((4 * d, text, text), norm_size=4 * d))
 
 
 def glm4v_tower(v: Fields, _outer: Fields, _text: int) -> tuple[Section, ...]:
     """GLM-4.1V and 4.5V: a gated tower as wide inside as the text, patches merged by a convolution, a gated merger."""
     d, out, (patch, side) = v.count("hidden_size"), v.count("out_hidden_size"), _side(v)
     pixels = v.count("in_channels") * v.count("temporal_patch_size") * patch**2
-    merge, heads, wide = v.count("spatial_merge_size"), v.count("num_heads"), v.count("intermediate_size")
+    merge, heads, wide = v.counts("spatial_merge_size", "num_heads", "intermediate_size")
     depth, bias = v.count("depth"), v.flag("attention_bias")
     return (
         patches(d, pixels, bias=True, positions=side**2, norm=True),
         _blocks(v, d, heads, Mlp(out), depth, norm_bias=False, qkv_bias=bias, out_bias=False),
         norm(d, "after", bias=False),
-        bridge((merge**2 * d, out), "downsample"),
+        bridge((merge**2 * d, out), "downsample"),  # a convolution with stride `merge`
         bridge((out, out), "merger", bias=False),
         norm(out, "merged", bias=True),
         layer_section(Layer(None, Mlp(wide), norm_weight=False), out, "vision.gated", 1),
@@ -291,13 +305,17 @@ def mllama_tower(v: Fields, _outer: Fields, text: int) -> tuple[Section, ...]:
     and of all tiles."""
     d, tiles, (patch, side) = v.count("hidden_size"), v.count("max_num_tiles"), _side(v)
     shapes = v.value("supported_aspect_ratios")
+    # 8 shapes of up to 4 tiles; one row more stands for padding
     count = (len(shapes) if isinstance(shapes, list) else 8) + 1
-    places, heads = side**2 + 1, v.count("attention_heads", "num_attention_heads")
+    positions, heads = side**2 + 1, v.count("attention_heads", "num_attention_heads")
     mlp, everywhere = _plain_mlp(v.count("intermediate_size")), v.count("num_global_layers")
     bare: dict[str, Any] = {"qkv_bias": False, "out_bias": False}
     return (
-        patches(d, v.count("num_channels") * patch**2, positions=places, class_token=True, norm=True, norm_bias=True),
-        numbers("tiles", count * tiles * d * (places + 2) + 3),
+        patches(
+            d, v.count("num_channels") * patch**2, positions=positions, class_token=True, norm=True, norm_bias=True
+        ),
+        # for each shape and tile: one vector per position and one before and one after the layers; three gates
+        numbers("tiles", count * tiles * d * (positions + 2) + 3),
         _blocks(v, d, heads, mlp, v.count("num_hidden_layers"), **bare),
         norm(d, "after", bias=True),
         _blocks(v, d, heads, mlp, everywhere, "global", **bare),
@@ -329,6 +347,7 @@ def step_tower(v: Fields, outer: Fields, text: int) -> tuple[Section, ...]:
         patches(d, v.count("num_channels") * patch**2, positions=side**2, norm=True, norm_bias=True),
         _blocks(v, d, heads, _plain_mlp(int(d * ratio)), depth),
         numbers("scales", 2 * d, depth),
+        # a convolution of 3 x 3 as a matrix from nine patches to one
         bridge((9 * d, 2 * d), "downsample1"),
         bridge((18 * d, 4 * d), "downsample2"),
         bridge((4 * d, text), bias=outer.flag("projector_bias")),

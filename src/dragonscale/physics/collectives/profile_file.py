@@ -84,18 +84,26 @@ def make_path(file: PathFile) -> Path:
         hop=parse(file.hop, "s", "hop"),
         fraction=file.fraction,
         ramp=parse(file.ramp, "s", "ramp"),
-        copy=parse(file.copy, "bytes/s", "copy") if file.copy else None,
+        copy=_rate(file.copy, "copy"),
         stall=parse(file.stall, "s", "stall"),
         switch=parse(file.switch, "bytes", "switch"),
-        flags=parse(file.flags, "bytes/s", "flags") if file.flags else None,
+        flags=_rate(file.flags, "flags"),
     )
 
 
 def make_tier(file: TierFile) -> NetworkTier:
     """The tier that a file describes."""
-    egress = parse(file.egress, "bytes/s", "egress") if file.egress else None
     implementations = {library: _make_paths(paths) for library, paths in file.implementations.items()}
-    return NetworkTier(file.name, file.title, _make_paths(file.paths), implementations, egress, file.halves)
+    return NetworkTier(
+        file.name, file.title, _make_paths(file.paths), implementations, _rate(file.egress, "egress"), file.halves
+    )
+
+
+def _rate(text: str | None, what: str) -> float | None:
+    """Bytes per second; None where the file states none."""
+    if not text:
+        return None
+    return parse(text, "bytes/s", what)
 
 
 def _make_paths(files: dict[str, PathFile]) -> dict[str, Path]:

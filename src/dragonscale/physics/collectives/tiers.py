@@ -25,10 +25,10 @@ from dragonscale.physics.numbers import Number, product
 def tier_seconds(kind: str, volume: Number, group: Switches, options: Options = BOOK) -> dict[str, Number]:
     """The bandwidth term of each tier, lowest first; the largest is that of the collective."""
     seconds: dict[str, Number] = {}
-    for level in group.levels:
+    unlimited = tuple(replace(level, bandwidth=math.inf) for level in group.levels)
+    for tier, level in enumerate(group.levels):
         # the same network with infinite bandwidth on every other tier
-        levels = [other if other is level else replace(other, bandwidth=math.inf) for other in group.levels]
-        only_this = replace(group, levels=tuple(levels))
+        only_this = replace(group, levels=(*unlimited[:tier], level, *unlimited[tier + 1 :]))
         seconds[level.name] = collective_time(kind, volume, only_this, options).bandwidth
     return seconds
 
@@ -61,7 +61,7 @@ def switch_traffic(kind: str, volume: Number, fans: tuple[Number, ...], tier: in
     children = fans[tier]
     child = product(fans[:tier]) / product(fans)  # the fraction of the array that is sharded over one child's chips
     local = child * children  # and over all chips below these switches
-    has_above = 0 if tier == len(fans) - 1 else 1  # the top tier exchanges nothing with switches above
+    has_above = int(tier < len(fans) - 1)  # the top tier exchanges nothing with switches above
     if kind in ("all_gather", "reduce_scatter"):
         # what the children have comes in, the rest from above; each child gets what it lacks, the tier above the local
         ingress = children * volume * child + has_above * (volume * (1 - local))

@@ -56,13 +56,15 @@ def _based(table: dict[str, Any]) -> dict[str, Any]:
     """A table merged over the chip that it names as its base, if any."""
     if "base" not in table:
         return table
-    changes = {key: value for key, value in table.items() if key != "base"}
-    merged = merge(_based(_tables()[_resolve(str(table["base"]))]), {"aliases": [], **changes})
+    changes = dict(table)
+    base = _resolve(str(changes.pop("base")))
+    merged = merge(_based(_tables()[base]), {"aliases": [], **changes})
     memory = changes.get("memory")
     hbm = memory.get("hbm") if isinstance(memory, dict) else None  # what is no table is refused as the file is read
     if isinstance(hbm, dict) and "capacity" in hbm and "visible" not in hbm:
         # how much of the base's memory programs can allocate says nothing about another memory
-        main = {key: value for key, value in merged["memory"]["hbm"].items() if key != "visible"}
+        main = dict(merged["memory"]["hbm"])
+        main.pop("visible", None)
         merged = {**merged, "memory": {**merged["memory"], "hbm": main}}
     if changes.keys() & {"price", "memory", "matrix"}:
         # nor do the base's prices about a chip with another price, memory or rates
@@ -81,7 +83,7 @@ def _resolve(name: str) -> str:
 
 def _guess(spelling: str) -> str:
     """The chip that a mistyped name most likely means, by its name before its aliases; empty where none is near."""
-    candidates = [known for known in _names() if _same_digits(spelling, known)]
+    candidates = [name for name in _names() if _same_digits(spelling, name)]
     guess = nearest(spelling, [name for name in chip_names() if name in candidates])
     return guess or _names().get(nearest(spelling, candidates), "")
 
@@ -99,9 +101,10 @@ def _same_digits(typed: str, name: str) -> bool:
 
 def _no_chip(name: str, guess: str) -> InputError:
     """The error for a name of no chip: the likely one, similar ones, and where all chips are listed."""
-    message = f"There is no chip {shorten(name)}"
-    message += f"; did you mean {guess!r}?" if guess else "."
-    similar = [known for known in chip_names() if resembles(name, known) and known != guess]
+    message = f"There is no chip {shorten(name)}."
+    if guess:
+        message = f"There is no chip {shorten(name)}; did you mean {guess!r}?"
+    similar = [chip_name for chip_name in chip_names() if resembles(name, chip_name) and chip_name != guess]
     if similar:
         message += f" Similar: {', '.join(similar)}."
     count = len(chip_names())
@@ -119,7 +122,9 @@ def chip_path(text: str) -> str:
     ('./my.yaml', 'my.chip.toml', '')
     """
     path = _FILE.match(text.strip()) if len(text) < 5000 else None
-    return path[0] if path else ""
+    if path is None:
+        return ""
+    return path[0]
 
 
 def _cached(load: Callable[[str], Chip]) -> Callable[[str], Chip]:

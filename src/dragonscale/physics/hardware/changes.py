@@ -22,7 +22,7 @@ from typing import Any
 
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.physics.hardware.chip import WHAT_IF, Chip, Level, Quantity, Torus, Tree, assemble
-from dragonscale.physics.units import parse
+from dragonscale.physics.units import parse, whole_match
 from dragonscale.tables import beside
 
 _FILE = beside(__file__, "changes.toml")
@@ -44,7 +44,7 @@ def split_changes(text: str) -> tuple[str, tuple[str, ...]]:
     >>> split_changes("h100+hbm=1.5x+ib=2x"), split_changes("my+chip.toml")
     (('h100', ('hbm=1.5x', 'ib=2x')), ('my+chip.toml', ()))
     """
-    match = _CHANGES.fullmatch(text) if len(text) < 500 else None
+    match = whole_match(_CHANGES, text, 500)
     if match is None:
         return text, ()
     return match["chip"], tuple(match["changes"][1:].split("+"))
@@ -71,9 +71,8 @@ def with_changes(on: Any, changes: str) -> Any:
     changed: list[str] = []
     for name in map(str.strip, on.split(",")):
         # changes stand between the chip and its topology: h100+hbm=2x:8
-        topology = _TOPOLOGY.search(name)
-        end = topology.start() if topology else len(name)
-        changed.append(name[:end] + added + name[end:])
+        topology = "".join(_TOPOLOGY.findall(name))
+        changed.append(name.removesuffix(topology) + added + topology)
     return ",".join(changed)
 
 
@@ -208,7 +207,7 @@ def _facts(chip: Chip, name: str, value: str) -> dict[str, float]:
 def _with_sites(chip: Chip, value: str) -> Chip:
     """The chip in sites of so many chips, each with a WAN of some bandwidth to the others: `512@100Gb/s`."""
     size, at, rate = value.partition("@")
-    levels = chip.network.levels if isinstance(chip.network, Tree) else ()
+    levels = getattr(chip.network, "levels", ())  # a torus has none
     if len(levels) != 3 or not at or not size.strip().isdigit() or int(size) % levels[0].degree or not int(size):
         raise InputError(
             f"The change wan={shorten(value)} is not CHIPS@BANDWIDTH with whole nodes of chips under switches in each "
@@ -250,10 +249,12 @@ def _possible_paths(chip: Chip, name: str) -> list[str]:
         torus = {"latency": ["ici.hop_latency", "dcn.latency"], "network": ["dcn.egress"]}
         return torus.get(name) or _FILE["paths"].get(name, [name])
     bandwidths = [f"levels.{level.name}.bandwidth" for level in chip.network.levels]
-    tiers = {
+    tiers: dict[str, list[str]] = {
         "latency": [f"levels.{level.name}.latency" for level in chip.network.levels],
         "nvlink": bandwidths[:1],
         "network": bandwidths[1:] or ["dcn.egress"],
         "oversubscription": bandwidths[2:],
     }
-    return tiers[name] if name in tiers else _FILE["paths"].get(name, [name])
+    if name in tiers:
+        return tiers[name]
+    return _FILE["paths"].get(name, [name])

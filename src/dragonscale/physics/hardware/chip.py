@@ -216,7 +216,9 @@ class Chip:
         # plain fp4 is one of the block-scaled formats, where the matrix unit has no fp4 of its own
         if name == "fp4" and "fp4" not in self.matrix and {"mxfp4", "nvfp4"} & {*stored}:
             return "weights"
-        return "native" if name in self.formats.native or self._has_rate(name) else ""
+        if name in self.formats.native or self._has_rate(name):
+            return "native"
+        return ""
 
     def _has_rate(self, dtype: str) -> bool:
         """Whether the chip states a rate for the dtype; fp32 and fp64 are those of the vector unit if need be."""
@@ -255,7 +257,7 @@ class Chip:
     def bandwidth(self, level: str) -> float:
         """Bytes per second of a memory level, or of `pcie` or `dcn`, per chip."""
         rates: dict[str, float | None] = {name: memory.bandwidth for name, memory in self.memory.items()}
-        rates |= {"pcie": self.pcie, "dcn": self.dcn}
+        rates |= {"pcie": self.pcie, "dcn": self.dcn}  # None where the chip has no such link
         rate = rates.get(level)
         if rate is None:
             raise unknown(f"bandwidth of {self.title} called", level, [name for name, value in rates.items() if value])
@@ -280,9 +282,9 @@ class Chip:
     def with_facts(self, **changes: float) -> "Chip":
         """A what-if chip: the same one with some facts replaced, e.g.
         `with_facts(**{"memory.hbm.bandwidth": 5.6e12})`."""
-        wrong = [path for path in changes if path not in self.facts]
-        if wrong:
-            raise unknown(f"fact of {self.title} called", wrong[0], self.facts)
+        for path in changes:
+            if path not in self.facts:
+                raise unknown(f"fact of {self.title} called", path, self.facts)
         if "memory.hbm.capacity" in changes and "memory.hbm.visible" in self.facts:
             # programs find the same share of more memory, unless the change says what they find
             grown = changes["memory.hbm.capacity"] / self.hbm.capacity

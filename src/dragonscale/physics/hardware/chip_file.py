@@ -162,11 +162,13 @@ def _merged_levels(base: Any, changes: Any) -> Any:
     or is given twice, the changes replace all tiers."""
     if not _is_list_of_tables(base) or not _is_list_of_tables(changes):
         return changes  # what is no list of tables is refused as the file is read
-    base_names = [level.get("name") for level in base]
+    merged = {level.get("name"): level for level in base}
     changed = {level.get("name"): level for level in changes}
-    if not changed.keys() <= set(base_names) or len(changed) != len(changes):
+    if not changed.keys() <= merged.keys() or len(changed) != len(changes):
         return changes
-    return [merge(level, changed.get(level["name"], {})) for level in base]
+    for name, level in changed.items():
+        merged[name] = merge(merged[name], level)
+    return list(merged.values())
 
 
 ASSUMED: dict[str, dict[str, Any]] = beside(__file__, "assumed.toml")
@@ -182,7 +184,9 @@ def completed(table: dict[str, Any], origin: str) -> tuple[dict[str, Any], str]:
     is missing is refused in one error."""
     rates = _subtable(table, "matrix")
     rate = rates.get("bf16", rates.get("fp16"))
-    missing = [] if rate is not None else ["bf16 or fp16 in [matrix]"]
+    missing: list[str] = []
+    if rate is None:
+        missing.append("bf16 or fp16 in [matrix]")
     hbm = _subtable(table, "memory").get("hbm", {})
     if isinstance(hbm, dict):
         missing += [f"{name} in [memory.hbm]" for name in ("capacity", "bandwidth") if hbm.get(name) is None]
@@ -200,8 +204,8 @@ def completed(table: dict[str, Any], origin: str) -> tuple[dict[str, Any], str]:
             filled[name] = ASSUMED[name]["value"]
     if not omitted:
         return filled | table, ""
-    taken = ", ".join(ASSUMED[name]["words"] for name in omitted)
-    return filled | table, f"{shorten(origin)} leaves out {', '.join(omitted)}; taken: {taken}."
+    assumptions = ", ".join(ASSUMED[name]["words"] for name in omitted)
+    return filled | table, f"{shorten(origin)} leaves out {', '.join(omitted)}; taken: {assumptions}."
 
 
 def _subtable(table: dict[str, Any], name: str) -> dict[str, Any]:

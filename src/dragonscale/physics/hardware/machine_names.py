@@ -11,6 +11,7 @@ import functools
 import re
 
 from dragonscale.errors import InputError, shorten
+from dragonscale.physics.units import whole_match
 from dragonscale.tables import beside
 
 _SITES = re.compile(r"(?P<chip>[^:*@]+):(?P<each>[0-9]{1,9})\*(?P<sites>[0-9]{1,9})@(?P<rate>[^@:*]+)")
@@ -29,7 +30,7 @@ def as_slice(text: str) -> str:
     if sites := _SITES.fullmatch(written):
         chips = int(sites["each"]) * int(sites["sites"])
         return f"{sites['chip']}+wan={sites['each']}@{sites['rate']}:{chips}"
-    match = _MACHINES.fullmatch(written) if len(written) < 100 else None
+    match = whole_match(_MACHINES, written)
     if match is None:
         return text
     # Azure's names start with Standard_

@@ -86,7 +86,9 @@ def price_book(chip: Chip) -> list[Offer]:
         for reading in (fact, *fact.also):
             # a source reads "TITLE (YYYY-MM) URL"
             source = re.fullmatch(r"(.*?) \((\d{4}(?:-\d\d)*)\) ?(\S*)", chip.sources.get(reading.source, ""))
-            title, date, url = source.groups() if source else (reading.source, "", "")
+            title, date, url = reading.source, "", ""
+            if source:
+                title, date, url = source.groups()
             offers.append(Offer(kind, reading.value, None, title, "", date, url))
     for row in _table()["book"].get(split_changes(chip.name)[0], ()):
         source = _table()["sources"][row["source"]]
@@ -115,10 +117,10 @@ def offered_price(chip: Chip, kind: str, chips: int = 1) -> Quantity | None:
         return chip.facts.get("list_price")
     if kind == "on-demand":
         return _on_demand_price(chip, book, chips)
-    if kind in ("low", "high"):
-        offers = [offer for offer in book if offer.kind in ("on-demand", "list")]
-    else:
-        offers = [offer for offer in book if offer.kind == kind]
+    kinds = (kind,)
+    if kind in ("low", "high"):  # the ends of what anyone asks for a chip that may be kept
+        kinds = ("on-demand", "list")
+    offers = [offer for offer in book if offer.kind in kinds]
     if not offers:
         return None
     prices = [offer.usd_per_h for offer in offers]
@@ -137,7 +139,7 @@ def _on_demand_price(chip: Chip, book: list[Offer], chips: int) -> Quantity | No
     machines = sorted((offer for offer in book if offer.machine), key=lambda offer: offer.machine)
     if chips == 1 or not machines:
         return chip.facts.get("price")
-    needed = min(chips, machines[-1].machine)
+    needed = min(chips, machines[-1].machine)  # more chips are several of the largest machine
     large_enough = [offer for offer in machines if offer.machine >= needed]
     date = max(offer.date for offer in large_enough)
     return Quantity(large_enough[0].usd_per_h, "USD/h", "list", note=date)
@@ -161,7 +163,9 @@ def owned_text(chip: Chip, owned: Owned) -> str:
     """The parts of that price: `$0.95 capital over 4 years of 90% use, $0.13 power with host and cooling`."""
     capital = owned_price(replace(chip, power=None), owned)
     power = owned_price(chip, owned) - capital
-    watts = f"${power:.2f} power with host and cooling" if power else "power not known"
+    watts = "power not known"
+    if power:
+        watts = f"${power:.2f} power with host and cooling"
     return f"${capital:.2f} capital over {owned.years:g} years of {owned.busy or site('busy'):.0%} use, {watts}"
 
 
@@ -229,7 +233,8 @@ class Tariff:
         usual, price = chip.facts.get("price"), self.price(chip, chips)
         if price is usual:
             return chip
-        facts = {path: fact for path, fact in chip.facts.items() if path != "price"}
+        facts = dict(chip.facts)
+        facts.pop("price", None)
         if price is None:
             return replace(chip, price=None, facts=facts)
         if usual is not None and price.source in KINDS:
@@ -239,14 +244,16 @@ class Tariff:
 
 def read_kind(pricing: str, owned: str, chips: Iterable[Chip]) -> tuple[str, Owned | None]:
     """The kind of price that `--pricing` and `--owned` ask for, and what a chip of the user's own costs."""
-    kind = pricing.strip().lower() or (OWNED if owned.strip() else "")
+    kind = pricing.strip().lower()
+    if owned.strip() and not kind:
+        kind = OWNED
     if kind and kind not in KINDS:
         raise unknown("way to pay called", pricing, KINDS)
     if owned.strip() and kind != OWNED:
         raise InputError(f"--owned is for chips of one's own, and --pricing is {kind}; leave out either.")
-    names = {chip.name for chip in chips}
-    if owned.strip() and len(names) > 1:
-        raise InputError(f"--owned is the price of one kind of chip, and {len(names)} are asked about; ask for one.")
     if not owned.strip():
         return kind, None
+    names = {chip.name for chip in chips}
+    if len(names) > 1:
+        raise InputError(f"--owned is the price of one kind of chip, and {len(names)} are asked about; ask for one.")
     return kind, read_owned(owned)

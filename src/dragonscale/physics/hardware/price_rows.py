@@ -22,8 +22,8 @@ class PriceRow(msgspec.Struct):
 
 def price_rows(chips: Iterable[Chip]) -> list[PriceRow]:
     """A row for each chip, once."""
-    asked = {chip.name: chip for chip in chips}
-    return [
-        PriceRow(name, one.price, one.list_price, price_kind(one), price_date(one), price_text(one))
-        for name, one in asked.items()
-    ]
+    rows: dict[str, PriceRow] = {}
+    for chip in chips:
+        kind, date, text = price_kind(chip), price_date(chip), price_text(chip)
+        rows[chip.name] = PriceRow(chip.name, chip.price, chip.list_price, kind, date, text)
+    return list(rows.values())

@@ -46,8 +46,11 @@ def read_prices(text: str, chips: Iterable[Chip]) -> tuple[dict[str, float], lis
         if key in prices:
             raise InputError(f"--price is {shorten(text)}, which gives the price of {key} twice.")
         prices[key] = _price(written)
-    others = [name for name in prices if name not in names]
-    return prices, [StrangePrice(f"--price names {name}, which is not asked about.") for name in others]
+    notes: list[str] = []
+    for name in prices:
+        if name not in names:
+            notes.append(StrangePrice(f"--price names {name}, which is not asked about."))
+    return prices, notes
 
 
 def _price(text: str) -> float:
@@ -89,6 +92,7 @@ def priced_targets(
         if slice_ is None:
             priced.append((tariff.paid(chip), None))
         else:
+            # the price of a chip may depend on how many are rented together
             priced.append((tariff.paid(chip, slice_.chips), slice_at_price(slice_, tariff)))
     return tuple(priced), notes
 
@@ -101,7 +105,9 @@ def price_date(chip: Chip) -> str:
     if fact.source in KINDS:
         return fact.note  # offers of the price book carry their date there
     dates = re.findall(r"\((\d{4}(?:-\d\d)*)\)", chip.sources.get(fact.source, ""))
-    return dates[-1] if dates else ""
+    if not dates:
+        return ""
+    return dates[-1]  # a title may have a date of its own before that of the source
 
 
 def price_kind(chip: Chip) -> str:
@@ -152,14 +158,14 @@ def unpriced(chips: Iterable[Chip], by_cost: bool = True, kind: str = "") -> str
     >>> unpriced([load_chip("h800")], by_cost=False)
     'No price is known for h800; give --price h800=2/h.'
     """
-    by_name = {chip.name: chip for chip in chips}
-    names = [name for name, chip in by_name.items() if chip.price is None]
+    price_of = {chip.name: chip.price for chip in chips}
+    names = [name for name, price in price_of.items() if price is None]
     if not names:
         return ""
     what = f"{kind.strip()} price".strip()
     note = f"No {what} is known for {', '.join(names)}"
     if by_cost:
-        note += ": ranked by chips" if len(names) == len(by_name) else ": after those with a price"
+        note += ": ranked by chips" if len(names) == len(price_of) else ": after those with a price"
     example = ",".join(f"{name}=2/h" for name in names[:MAX_EXAMPLES])
     if len(names) > MAX_EXAMPLES:
         example += " and so on"

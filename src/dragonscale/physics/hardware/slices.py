@@ -27,6 +27,7 @@ from dragonscale.physics.hardware.chip import Chip, Torus, Tree
 from dragonscale.physics.hardware.machine_names import as_slice
 from dragonscale.physics.hardware.parts import cores
 from dragonscale.physics.numbers import Number, ceil
+from dragonscale.physics.units import whole_match
 
 _SLICE = re.compile(r"(?P<chip>[^*]+?)(?::(?P<shape>[0-9]+(?:[xX×][0-9]+)*))?(?:\*(?P<pods>[0-9]+))?")
 # 8xh100, 8x4090 (count, after); h100x8 (before, number); v6e-256 (dashed, number)
@@ -57,7 +58,9 @@ class Slice:
 
     def __str__(self) -> str:
         name = f"{self.chip.name}:{_shape_text(self.shape)}"
-        return f"{name}*{self.pods}" if self.pods > 1 else name
+        if self.pods > 1:
+            name += f"*{self.pods}"
+        return name
 
     @property
     def chips(self) -> int:
@@ -165,6 +168,7 @@ def domain_of(chip: Chip, chips: int) -> int:
         return node if fits else 0
     if tray >= node:  # a node is one host
         return node if chips % node == 0 else 0
+    # from the whole rack down to half of it, tray by tray
     all_trays = node - node % tray
     for size in range(all_trays, node // 2 - 1, -tray):
         if chips % size == 0:
@@ -220,7 +224,7 @@ def _canonical(text: str) -> str:
     if machines != written:
         chip_name, _, shape = machines.partition(":")
         return f"{'+'.join([chip_name, *changes])}:{shape}"
-    match = _COUNTED.fullmatch(written) if len(text) < 100 else None
+    match = whole_match(_COUNTED, written)
     if match is None or is_chip(written):
         return text
     name = (match["after"] or match["before"] or match["dashed"]).strip()
@@ -234,7 +238,7 @@ def _canonical(text: str) -> str:
         if count % 2:
             raise InputError(f"{shorten(text)} counts TensorCores, two a chip, so its number is even.")
         count //= 2
-    shapes = [shape for shape in possible_shapes(chip) if math.prod(shape) == count]
+    shapes = _shapes_of(chip, count)
     if not shapes:
         sizes = {math.prod(shape) for shape in possible_shapes(chip)}
         nearest = sorted(sizes, key=lambda size: (abs(size - count), size))[:3]
@@ -252,7 +256,7 @@ def slice_note(text: str) -> str:
     >>> slice_note("v6e:8"), slice_note("h100:8")
     ('v6e:8 is read as v6e:2x4, 8 chips.', '')
     """
-    match = _COUNTED.fullmatch(split_changes(text.strip())[0]) if len(text) < 100 else None
+    match = whole_match(_COUNTED, split_changes(text.strip())[0])
     canonical = _canonical(text)
     is_renamed = match is not None and canonical != text and ":" in canonical
     is_count = re.search(r":\d+$", text.strip()) is not None  # v6e:8 leaves the shape open
@@ -269,6 +273,7 @@ def slice_note(text: str) -> str:
 
 def _count(digits: str, text: str) -> int:
     """A number of chips; no cluster has millions of them."""
+    # Python refuses to read thousands of digits
     number = int(digits) if len(digits) <= 30 else MAX_CHIPS + 1
     if number > MAX_CHIPS:
         raise InputError(f"{shorten(text)} has more than {MAX_CHIPS:,} chips, which nobody builds; take fewer.")
@@ -288,7 +293,7 @@ class _ParsedSlice:
 
 def _parse(text: str) -> _ParsedSlice:
     text = _canonical(text)
-    match = _SLICE.fullmatch(text.strip()) if len(text) < 500 else None
+    match = whole_match(_SLICE, text.strip(), 500)
     if match is None or ("*" in text and match["pods"] is None):
         raise InputError(f"{shorten(text)} is not a slice; write CHIP:TOPOLOGY such as 'v5p:8x16x16' or 'h100:4096'.")
     if ":" in match["chip"] and not chip_path(match["chip"]):
@@ -299,9 +304,8 @@ def _parse(text: str) -> _ParsedSlice:
     shape = None
     if match["shape"]:
         shape = tuple(_count(size, text) for size in re.split("[xX×]", match["shape"]))
-    pods = _count(match["pods"], text) if match["pods"] else 1
-    if math.prod(shape or ()) * pods > MAX_CHIPS:
-        raise InputError(f"{shorten(text)} has more than {MAX_CHIPS:,} chips, which nobody builds; take fewer.")
+    pods = _count(match["pods"] or "1", text)
+    _count(str(math.prod(shape or ()) * pods), text)  # sizes that are possible alone may not be together
     chip = load_chip(match["chip"].strip())
     return _ParsedSlice(chip, _only_shape(chip, shape), pods)
 
@@ -310,8 +314,10 @@ def _only_shape(chip: Chip, shape: tuple[int, ...] | None) -> tuple[int, ...] | 
     """`8` of a chip that is wired as a torus as `2x4`, where no other slice has as many chips."""
     if shape is None or len(shape) != 1 or not isinstance(chip.network, Torus) or chip.network.axes == 1:
         return shape
-    candidates = [candidate for candidate in possible_shapes(chip) if math.prod(candidate) == shape[0]]
-    return candidates[0] if len(candidates) == 1 else shape
+    candidates = _shapes_of(chip, shape[0])
+    if len(candidates) == 1:
+        return candidates[0]
+    return shape
 
 
 def check_slice(slice_: Slice) -> Slice:
@@ -350,7 +356,8 @@ def _torus_problem(slice_: Slice, network: Torus) -> str:
         return f"{chip.title} is wired as a {network.axes}D torus, so its slices have {network.axes} sizes"
     if math.prod(shape) > math.prod(network.pod):
         return f"a {chip.title} pod ends at {_shape_text(network.pod)} ({math.prod(network.pod):,} chips)"
-    if tuple(sorted(shape)) in {tuple(sorted(allowed)) for allowed in network.slices}:
+    # a box may be turned: 4x8 is 8x4
+    if sorted(shape) in map(sorted, network.slices):
         return ""
     if network.wrap == "cubes":
         return "" if _is_whole_cubes(shape) else "larger slices are made of whole 4x4x4 cubes"
@@ -366,11 +373,16 @@ def _fits(shape: tuple[int, ...], pod: tuple[int, ...]) -> bool:
     return all(size <= limit for size, limit in zip(sorted(shape), sorted(pod), strict=True))
 
 
+def _shapes_of(chip: Chip, count: int) -> list[tuple[int, ...]]:
+    """The slice shapes of so many chips in one pod of a torus."""
+    return [shape for shape in possible_shapes(chip) if math.prod(shape) == count]
+
+
 def possible_shapes(chip: Chip) -> list[tuple[int, ...]]:
     """Every slice shape of one pod of a torus, smallest first."""
     network = chip.network
     assert isinstance(network, Torus)
-    shapes = {tuple(shape) for shape in network.slices}
+    shapes = set(map(tuple, network.slices))
     if network.wrap == "cubes":
         shapes.update(_boxes_of_cubes(max(network.pod), network.axes, math.prod(network.pod)))
         shapes.add(tuple(network.pod))
@@ -426,7 +438,9 @@ def _nearest_counts(chip: Chip, network: Tree, wanted: int) -> list[int]:
         below -= whole
     while not domain_of(chip, above):
         above += whole
-    return [below, above] if below > 0 else [above]
+    if below <= 0:
+        return [above]
+    return [below, above]
 
 
 def hops(slice_: Slice, source: tuple[int, ...], target: tuple[int, ...]) -> int:

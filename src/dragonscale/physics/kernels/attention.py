@@ -12,7 +12,7 @@ from functools import partial
 from dragonscale.physics.kernels.blockwise import evaluate
 from dragonscale.physics.kernels.dtypes import FORMATS, format_name
 from dragonscale.physics.kernels.profile import FlashAttention, KernelProfile
-from dragonscale.physics.kernels.waves import waves
+from dragonscale.physics.kernels.waves import overlapped, waves
 from dragonscale.physics.numbers import Number, ceil, maximum, minimum
 
 MEASURED_HEAD = 128
@@ -101,7 +101,7 @@ def _seconds(
     compute = maximum(rounds * (edge + score * walked), table.longest * (edge + score * most_keys))
     query_size, key_size = batch * queries * head_dim * q_heads, batch * keys * head_dim * kv_heads
     memory = (query_size * table.query_bytes + key_size * table.kv_bytes) / profile.bandwidth
-    expected = table.launch + maximum(compute, memory) + table.unhidden * minimum(compute, memory)
+    expected = table.launch + overlapped(compute, memory, table.unhidden)
     if write:
         moved = batch * queries * head_dim * kv_heads * table.write_bytes
         expected = expected + batch * queries * table.write_row + moved / profile.bandwidth

@@ -12,7 +12,7 @@ from functools import partial
 from dragonscale.physics.kernels.blockwise import evaluate
 from dragonscale.physics.kernels.dtypes import FORMATS, format_name
 from dragonscale.physics.kernels.profile import Decode, KernelProfile
-from dragonscale.physics.kernels.waves import waves
+from dragonscale.physics.kernels.waves import overlapped, waves
 from dragonscale.physics.numbers import Number, maximum, minimum
 
 SPLIT_KEYS = 128
@@ -60,7 +60,7 @@ def _seconds(*sizes: Number, element: float, table: Decode, profile: KernelProfi
     splits = maximum(1.0, minimum(1 / per_core, keys / SPLIT_KEYS))
     # the serial chain over the keys of one split, and the join where there is more than one
     chain = table.key * minimum(keys / splits, table.chain) + table.join * minimum(1.0, 100 * (splits - 1))
-    expected = table.launch + maximum(compute, memory) + table.unhidden * minimum(compute, memory) + chain
+    expected = table.launch + overlapped(compute, memory, table.unhidden) + chain
     if warm:
         return maximum(expected, 0.0)
     return maximum(expected, cache / profile.bandwidth)

@@ -16,7 +16,7 @@ from dragonscale.physics.kernels.matmul import matmul_seconds
 from dragonscale.physics.kernels.profile import Grouped, KernelProfile
 from dragonscale.physics.kernels.routing import Routing, busiest, route
 from dragonscale.physics.kernels.stream import memory_seconds
-from dragonscale.physics.kernels.waves import waves
+from dragonscale.physics.kernels.waves import overlapped, waves
 from dragonscale.physics.numbers import Number, ceil, maximum, minimum
 
 
@@ -97,7 +97,7 @@ def _seconds(
         saturation = minimum(1.0, load.active * across / table.occupancy)
         rate = profile.bandwidth * table.bandwidth * saturation
         memory = load.active * columns * depth * weight_bytes / rate
-        expected = expected + maximum(compute, memory) + table.unhidden * minimum(compute, memory)
+        expected = expected + overlapped(compute, memory, table.unhidden)
     size = hidden * (into + inner)  # elements of one expert
     return maximum(expected, load.active * size * weight_bytes / profile.bandwidth, 2 * load.rows * size / peak)
 

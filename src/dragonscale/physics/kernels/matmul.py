@@ -19,7 +19,7 @@ from functools import partial
 from dragonscale.physics.kernels.blockwise import evaluate
 from dragonscale.physics.kernels.dtypes import FORMATS, format_name
 from dragonscale.physics.kernels.profile import KernelProfile, Matmul
-from dragonscale.physics.kernels.waves import waves
+from dragonscale.physics.kernels.waves import overlapped, waves
 from dragonscale.physics.numbers import Number, ceil, ceil_to, maximum, minimum, where
 
 
@@ -64,7 +64,7 @@ def _seconds(
         # power throttling: none for short kernels, all of it for those much longer than `throttle`
         compute = compute + slowdown * compute * compute / (compute + table.throttle)
     memory = moved / (profile.bandwidth * table.bandwidth)
-    expected = table.launch + maximum(compute, memory) + table.unhidden * minimum(compute, memory)
+    expected = table.launch + overlapped(compute, memory, table.unhidden)
     return maximum(expected, (2 / peak) * (m * n * (k * batch)), moved / profile.bandwidth)
 
 

@@ -22,7 +22,7 @@ dragonscale.errors.InputError: In 'A[I_X, J_X]' the mesh axis X is used twice; a
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -32,6 +32,7 @@ from dragonscale.physics.units import DTYPE_BYTES, parse_count
 DTYPE_NAMES = tuple(DTYPE_BYTES)
 MAX_LENGTH = 4000
 
+# Greek letters and primes too: the book writes names such as α and D'.
 _NAME = r"[A-Za-zα-ωΑ-Ω][A-Za-z0-9α-ωΑ-Ω']*"
 _ARRAY = re.compile(
     r"\s*(?:(?P<head>[A-Za-z_][\w']*)\s*(?::\s*(?P<dtype>\w+)\s*)?)?\[(?P<dims>[^\[\]]*)\]\s*(?:\{(?P<partial>[^{}]*)\}\s*)?"
@@ -39,7 +40,9 @@ _ARRAY = re.compile(
 _DIM = re.compile(
     rf"(?:(?P<name>{_NAME})(?::(?P<select>{_NAME}))?)?(?P<eq>=)?(?P<size>[^\s_=:{{}}]+)?(?:_(?P<axes>\S*))?"
 )
+# Mesh axes that can be written without braces: X, Y1 (several in a row), or one lower-case word.
 _LETTERS = re.compile(r"(?:[A-Z]\d*)+")
+# A name that is a misspelt dtype rather than an array's name.
 _LIKE_A_DTYPE = re.compile(r"(?:bf|fp|int|uint|mxfp|nvfp|float)\d+")
 _WORD = re.compile(r"[a-z][a-z0-9]*")
 
@@ -62,7 +65,8 @@ class Dim:
         if self.select:
             text += f":{self.select}"
         if self.size is not None:
-            text += f"={self.size}" if self.name else str(self.size)
+            separator = "=" if self.name else ""
+            text += f"{separator}{self.size}"
         return text + subscript(self.axes)
 
 
@@ -103,6 +107,15 @@ class Array:
         return Array(self.name, dims, self.dtype, partial)
 
 
+def without(axes: Iterable[str], removed: Container[str]) -> tuple[str, ...]:
+    """The axes that are not among the removed ones, in order.
+
+    >>> without(("X", "Y", "Z"), ("Y",))
+    ('X', 'Z')
+    """
+    return tuple(axis for axis in axes if axis not in removed)
+
+
 def subscript(axes: tuple[str, ...]) -> str:
     """The axes as a subscript: `_XY`, or `_{data,fsdp}` when the names are long."""
     if not axes:
@@ -140,7 +153,8 @@ def split_top(text: str, separators: str) -> Iterator[str]:
     >>> list(split_top("A[I, J], B[J_{a,b}]", ","))
     ['A[I, J]', ' B[J_{a,b}]']
     """
-    depth, start = 0, 0  # of open brackets and braces; of the current part
+    depth = 0  # open brackets and braces
+    start = 0  # of the current part
     for position, character in enumerate(text):
         depth += (character in "[{(") - (character in "]})")
         if depth == 0 and character in separators:
@@ -161,7 +175,9 @@ def _parse_dim(text: str, whole: str) -> Dim:
         size = parse_count(match["size"], f"the dim {shorten(text)} in {shorten(whole)}")
         if size == 0:
             raise InputError(f"{at} has size 0; a dim has at least one element.")
-    axes = () if match["axes"] is None else parse_axes(match["axes"], whole)
+    axes: tuple[str, ...] = ()
+    if match["axes"] is not None:  # "B_" has an empty subscript, which is refused
+        axes = parse_axes(match["axes"], whole)
     return Dim(match["name"] or "", size, axes, match["select"] or "")
 
 
@@ -201,11 +217,11 @@ def parse_array(text: str) -> Array:
 
 def _check(array: Array, whole: str) -> None:
     """Refuse a mesh axis or a dim that appears twice."""
-    axes, names = [*array.axes, *array.partial], [dim.name for dim in array.dims if dim.name]
+    axes = (*array.axes, *array.partial)
     at = f"In {shorten(whole)} the"
     for axis in axes:
         if axes.count(axis) > 1:
             raise InputError(f"{at} mesh axis {axis} is used twice; an axis can split an array only once.")
-    for name in names:
-        if names.count(name) > 1:
+    for name in array.names:
+        if name and array.names.count(name) > 1:  # dims known only by size have no name
             raise InputError(f"{at} dim {name} appears twice; a diagonal is not an einsum of the book's kind.")

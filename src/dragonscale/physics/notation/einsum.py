@@ -13,13 +13,14 @@ in `bf16[B, 8192] @ bf16[8192, 28672]`.
 (('B', 'I', 'J'), {'I': 8192, 'J': 28672})
 """
 
+import itertools
 from dataclasses import dataclass, replace
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.physics.notation.array import MAX_LENGTH, Array, Dim, parse_array, split_top
+from dragonscale.physics.notation.array import MAX_LENGTH, Array, Dim, parse_array, split_top, without
 from dragonscale.physics.numbers import Number, product
 
-MAX_INDICES = 26
+MAX_INDICES = 26  # letters
 
 
 @dataclass(frozen=True)
@@ -33,21 +34,29 @@ class Einsum:
         return f"{' · '.join(map(str, self.operands))} -> {self.output}"
 
     @property
+    def arrays(self) -> tuple[Array, ...]:
+        """The operands and the output."""
+        return (*self.operands, self.output)
+
+    @property
+    def dims(self) -> list[Dim]:
+        """The dims of all arrays, one array after the other."""
+        return [dim for array in self.arrays for dim in array.dims]
+
+    @property
     def indices(self) -> tuple[str, ...]:
         """Every index, in order of first appearance. An index selected by another (`e:x`) is not iterated over."""
-        dims = [dim for array in (*self.operands, self.output) for dim in array.dims]
-        return tuple(dict.fromkeys(dim.name for dim in dims if not dim.select))
+        return tuple(dict.fromkeys(dim.name for dim in self.dims if not dim.select))
 
     @property
     def contracted(self) -> tuple[str, ...]:
         """The indices that are summed over."""
-        return tuple(index for index in self.indices if index not in self.output.names)
+        return without(self.indices, self.output.names)
 
     @property
     def sizes(self) -> dict[str, int]:
         """The sizes written in the line, by index."""
-        arrays = (*self.operands, self.output)
-        return {dim.name: dim.size for array in arrays for dim in array.dims if dim.size is not None}
+        return {dim.name: dim.size for dim in self.dims if dim.size is not None}
 
     def flops(self, sizes: dict[str, Number]) -> Number:
         """Multiply-adds counted as two: twice the product of all index sizes, or once if nothing is summed."""
@@ -57,8 +66,7 @@ class Einsum:
     @property
     def axes(self) -> tuple[str, ...]:
         """Every mesh axis that the line names, in order of first appearance."""
-        arrays = (*self.operands, self.output)
-        return tuple(dict.fromkeys(axis for array in arrays for axis in (*array.axes, *array.partial)))
+        return tuple(dict.fromkeys(axis for array in self.arrays for axis in (*array.axes, *array.partial)))
 
 
 def parse_einsum(text: str) -> Einsum:
@@ -70,7 +78,7 @@ def parse_einsum(text: str) -> Einsum:
     if not left.strip() or not all(map(str.strip, parts)):
         advice = "write arrays joined by '@', such as 'A[I_X, J] @ B[J, K] -> C[I_X, K]'."
         raise InputError(f"{shorten(text)} is not an einsum; {advice}")
-    operands = [parse_array(part) for part in parts]
+    operands = list(map(parse_array, parts))
     if "->" in right:
         raise InputError(f"{shorten(text)} has two arrows; one output is allowed.")
     output = parse_array(right) if arrow else None
@@ -80,6 +88,14 @@ def parse_einsum(text: str) -> Einsum:
     line = Einsum(tuple(operands), output or _matmul_output(operands, text))
     _check(line, text)
     return line
+
+
+def check_sizes(line: Einsum, text: str) -> None:
+    """Refuse dims of two sizes."""
+    sizes: dict[str, int] = {}
+    for dim in line.dims:
+        if dim.size is not None and sizes.setdefault(dim.name, dim.size) != dim.size:
+            raise InputError(f"In {shorten(text)} the dim {dim.name} has two sizes, {sizes[dim.name]} and {dim.size}.")
 
 
 def parse_chain(text: str) -> list[Einsum]:
@@ -116,8 +132,8 @@ def parse_chain(text: str) -> list[Einsum]:
 def _name_sizes(operands: list[Array], output: Array | None, text: str) -> tuple[list[Array], Array | None]:
     """Operands and output with names for the dims known only by size: neighbours in a matmul chain share one, the
     others get unused letters."""
-    used = {name for array in (*operands, output) if array for name in array.names}
-    unused = (letter for letter in "IJKLMNOPQRSTUVWXYZ" if letter not in used)
+    used = set(itertools.chain.from_iterable(array.names for array in (*operands, output) if array))
+    unused = iter(without("IJKLMNOPQRSTUVWXYZ", used))
     named: list[Array] = []
     for position, array in enumerate(operands):
         dims = list(array.dims)
@@ -166,12 +182,12 @@ def _matmul_output(operands: list[Array], text: str) -> Array:
                 f"In {shorten(text)} {shown} is not a dim of {shorten(str(array))}; give the output with '->'."
             )
         remaining.pop()
-        present = {dim.name for dim in remaining}
-        remaining += [dim for dim in array.dims if dim.name != last and dim.name not in present]
+        present = {last, *(dim.name for dim in remaining)}
+        remaining += [dim for dim in array.dims if dim.name not in present]
     dims: list[Dim] = []
     used: set[str] = set()  # an axis splits the first of the dims that name it
     for dim in remaining:
-        axes = tuple(axis for axis in dim.axes if axis not in used)
+        axes = without(dim.axes, used)
         used.update(axes)
         dims.append(replace(dim, axes=axes))
     return Array("", tuple(dims), operands[0].dtype)
@@ -179,15 +195,11 @@ def _matmul_output(operands: list[Array], text: str) -> Array:
 
 def _check(line: Einsum, text: str) -> None:
     """Refuse dims of two sizes, dims of the output that no operand has, and more indices than letters."""
-    sizes: dict[str, int] = {}
-    for array in (*line.operands, line.output):
+    check_sizes(line, text)
+    names: set[str] = set()  # of the operands' dims, and of those that select their entries (x of e:x)
+    for array in line.operands:
         for dim in array.dims:
-            if dim.size is not None and sizes.setdefault(dim.name, dim.size) != dim.size:
-                raise InputError(
-                    f"In {shorten(text)} the dim {dim.name} has two sizes, {sizes[dim.name]} and {dim.size}."
-                )
-    operand_dims = [dim for array in line.operands for dim in array.dims]
-    names = {dim.name for dim in operand_dims} | {dim.select for dim in operand_dims if dim.select}
+            names.update((dim.name, dim.select))
     for dim in line.output.dims:
         if dim.name not in names:
             raise InputError(f"In {shorten(text)} the output has the dim {dim.name}, which no operand has.")

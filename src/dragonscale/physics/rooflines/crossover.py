@@ -62,7 +62,9 @@ def solve_equal(first: Any, second: Any, variable: Any) -> list[Any]:
     if positive or len(gap.free_symbols) > 1:
         return positive
     root = _bisect(sympy.lambdify(variable, gap))
-    return [] if root is None else [root]
+    if root is None:
+        return []
+    return [root]
 
 
 def _bisect(function: Any) -> float | None:

@@ -24,6 +24,19 @@ def compute_dtype(line: Einsum, default: str = "bf16") -> str:
     return max((array.dtype or default for array in line.operands), key=dtype_bytes)
 
 
+def all_sizes(line: Einsum, sizes: dict[str, Number]) -> dict[str, Number]:
+    """The sizes that a line states, and those given for it, which go before."""
+    return line.sizes | {name: widened(size) for name, size in sizes.items()}
+
+
+def moved_bytes(line: Einsum, sizes: dict[str, Number], counted: Sequence[int] | None = None) -> Number:
+    """Bytes of the arrays of a line, each once, or of those at the `counted` positions (the result is the last)."""
+    arrays = line.arrays
+    if counted is not None:
+        arrays = tuple(arrays[position] for position in counted)
+    return sum(array_bytes(array, sizes) for array in arrays)
+
+
 def einsum_cost(
     line: Einsum,
     sizes: dict[str, Number] | None = None,
@@ -44,10 +57,8 @@ def einsum_cost(
     >>> cost.total_flops, cost.bytes["hbm"]
     (4294967296, 68681728)
     """
-    sizes = line.sizes | {name: widened(size) for name, size in (sizes or {}).items()}
-    arrays = (*line.operands, line.output)
-    positions = range(len(arrays)) if counted is None else counted
-    moved = sum(array_bytes(arrays[position], sizes) for position in positions)
+    sizes = all_sizes(line, sizes or {})
+    moved = moved_bytes(line, sizes, counted)
     flops = line.flops(sizes)
     if exact and line.contracted:
         flops = flops - product(sizes[name] for name in line.output.names)  # n products need n - 1 additions

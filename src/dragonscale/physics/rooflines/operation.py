@@ -22,13 +22,14 @@ from dataclasses import dataclass, replace
 
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.physics.notation import Array, Dim, Einsum, parse_array, parse_einsum
-from dragonscale.physics.notation.array import DTYPE_NAMES, MAX_LENGTH, split_top
-from dragonscale.physics.numbers import Number, is_symbolic, minimum, product, widened
+from dragonscale.physics.notation.array import DTYPE_NAMES, MAX_LENGTH, split_top, without
+from dragonscale.physics.notation.einsum import check_sizes
+from dragonscale.physics.numbers import Number, is_symbolic, minimum, product
 from dragonscale.physics.rooflines.cost import Cost
-from dragonscale.physics.rooflines.einsums import array_bytes, compute_dtype, einsum_cost
+from dragonscale.physics.rooflines.einsums import all_sizes, compute_dtype, einsum_cost, moved_bytes
 from dragonscale.physics.rooflines.elementwise import flops_per_element
 from dragonscale.physics.rooflines.given_counts import GivenCounts, parse_counts
-from dragonscale.physics.units import parse_count
+from dragonscale.physics.units import parse_count, whole_match
 
 _CALL = re.compile(r"\s*(?P<name>[a-z_]\w*)\s*\((?P<inside>.*)\)\s*(?:(?:->|→)(?P<output>.*))?", re.DOTALL)
 ATTENTION_SIZES = ("B", "T", "S", "N", "K", "H")
@@ -91,7 +92,7 @@ class Operation:
             fixed = [array.names[-2] for array in self.line.operands if len(array.dims) > 2]
         if self.causal and self._queries != self.keys:
             fixed.append(self._queries)
-        return [name for name in self.line.indices if name not in fixed]
+        return list(without(self.line.indices, fixed))
 
     @property
     def _queries(self) -> str:
@@ -114,9 +115,8 @@ class Operation:
         counted = (len(self.line.operands) - 1,) if weights_only else None
         if not self.function:
             return einsum_cost(self.line, sizes, level=level, counted=counted)
-        sizes = self.line.sizes | {name: widened(size) for name, size in sizes.items()}
-        arrays = (*self.line.operands, self.line.output)
-        moved = sum(array_bytes(arrays[position], sizes) for position in counted or range(len(arrays)))
+        sizes = all_sizes(self.line, sizes)
+        moved = moved_bytes(self.line, sizes, counted)
         if self.function == "attend":
             flops = {("matrix", compute_dtype(self.line)): self._attention_flops(sizes)}
         else:
@@ -139,7 +139,7 @@ class Operation:
             pairs = rows * (keys - rows) + rows * (rows + 1) / 2
         flops = 2 * heads * pairs * (sizes[queries.names[-1]] + sizes[values.names[-1]])
         if isinstance(flops, float) and flops < 2**53:
-            return int(flops)  # exact below 2^53
+            return int(flops)  # exact below 2^53; the halves of a causal mask add up to whole pairs
         return flops
 
 
@@ -148,19 +148,19 @@ def parse_operation(text: str) -> Operation | GivenCounts:
     counts = parse_counts(text) if len(text) < 100 else None
     if counts is not None:
         return counts
-    call = _CALL.fullmatch(text) if len(text) <= MAX_LENGTH else None
+    call = whole_match(_CALL, text, MAX_LENGTH + 1)
     left, _, right = text.replace("→", "->").partition("->")
     terms = list(split_top(left, "+-"))
     if call is None and len(terms) > 1 and len(text) <= MAX_LENGTH:
-        return _elementwise("add", [parse_array(part) for part in terms], right, text)
+        return _elementwise("add", list(map(parse_array, terms)), right, text)
     if call is None:
         return Operation(parse_einsum(text))
-    name, parts = call["name"], [part.strip() for part in split_top(call["inside"], ",")]
-    causal = "causal" in parts
-    parts = [part for part in parts if part != "causal"]
+    name, arguments = call["name"], list(map(str.strip, split_top(call["inside"], ",")))
+    causal = "causal" in arguments  # a flag among the arrays or sizes
+    parts = [argument for argument in arguments if argument != "causal"]
     if name == "attention" and "[" not in "".join(parts):
         return _attention_of_sizes(parts, causal, text)
-    operands = [parse_array(part) for part in parts]
+    operands = list(map(parse_array, parts))
     if name in ("attend", "attention"):
         return _attention_of_arrays(operands, call["output"], causal, text)
     return _elementwise(name, operands, call["output"] or "", text)
@@ -168,15 +168,18 @@ def parse_operation(text: str) -> Operation | GivenCounts:
 
 def _elementwise(name: str, operands: list[Array], output: str, text: str) -> Operation:
     """A function of each element. Dims without a name are matched from the last on, as NumPy broadcasts."""
-    operand_names = {dim_name for array in operands for dim_name in array.names}
-    unused = iter([letter for letter in "IJKLMNOPQRSTUVWXYZ" if letter not in operand_names])
+    arrays = list(operands)
+    if output:
+        arrays.append(parse_array(output))
+    unused = iter(without("IJKLMNOPQRSTUVWXYZ", set().union(*(array.names for array in operands))))
     name_of: dict[int, str] = {}  # by position from the last dim
     for array in operands:
         for index, dim_name in enumerate(reversed(array.names)):
             if dim_name:
                 name_of.setdefault(index, dim_name)
+    # a dim that no array names gets an unused letter, the same one in every array
     named: list[Array] = []
-    for array in [*operands, parse_array(output)] if output else operands:
+    for array in arrays:
         dims = list(array.dims)
         for index, dim in enumerate(reversed(array.dims)):
             if not dim.name:
@@ -184,18 +187,15 @@ def _elementwise(name: str, operands: list[Array], output: str, text: str) -> Op
         named.append(replace(array, dims=tuple(dims)))
     inputs = named[: len(operands)]
     widest = max(inputs, key=lambda array: len(array.dims))
-    result = named[-1] if output else replace(widest, name="", partial=())
-    input_names = {dim_name for array in inputs for dim_name in array.names}
+    result = replace(widest, name="", partial=())
+    if output:
+        result = named[-1]
     for dim in result.dims:
-        if dim.name not in input_names:
+        if not any(dim.name in array.names for array in inputs):
             raise InputError(f"In {shorten(text)} the result has the dim {dim}, which no operand has.")
-    sizes: dict[str, int] = {}
-    for array in named:
-        for dim in array.dims:
-            if dim.size is not None and sizes.setdefault(dim.name, dim.size) != dim.size:
-                both = f"{sizes[dim.name]} and {dim.size}"
-                raise InputError(f"In {shorten(text)} the dim {dim.name} has two sizes, {both}; they must agree.")
-    return Operation(Einsum(tuple(inputs), result), name)
+    line = Einsum(tuple(inputs), result)
+    check_sizes(line, text)
+    return Operation(line, name)
 
 
 def _attention_of_sizes(parts: list[str], causal: bool, text: str) -> Operation:
@@ -210,7 +210,9 @@ def _attention_of_sizes(parts: list[str], causal: bool, text: str) -> Operation:
         elif name not in ATTENTION_SIZES:
             raise unknown("size of attention called", name, (*ATTENTION_SIZES, "causal"))
         else:
-            sizes[name] = parse_count(size, f"{name} in {shorten(text)}") if equals else None
+            sizes[name] = None
+            if equals:
+                sizes[name] = parse_count(size, f"{name} in {shorten(text)}")
     for name in ("T", "N", "H"):
         if name not in sizes:
             example = "'attention(B=8, T=4096, S=4096, N=64, K=8, H=128)'"
@@ -243,7 +245,7 @@ def _attention_of_arrays(operands: list[Array], output: str | None, causal: bool
         raise InputError(f"{shorten(text)} is not attention; write queries, keys and values, such as {example}.")
     queries, keys, values = operands
     head_dim = queries.names[-1]
-    only_keys = [name for name in keys.names if name not in queries.names]
+    only_keys = without(keys.names, queries.names)
     if head_dim != keys.names[-1] or not only_keys or len(queries.dims) <= keys.names.index(only_keys[0]):
         raise InputError(
             f"In {shorten(text)} the keys {keys} must end in the queries' {head_dim} and have a dim of their own."

@@ -23,13 +23,15 @@ import itertools
 from dataclasses import dataclass, replace
 
 from dragonscale.errors import InputError
-from dragonscale.physics.collectives import BOOK, Options, Seconds, collective_time, wire_bytes
+from dragonscale.physics.collectives import BOOK, Options, Seconds, collective_time
 from dragonscale.physics.notation import Array, Einsum
+from dragonscale.physics.notation.array import without
 from dragonscale.physics.numbers import Number, is_array, is_symbolic, maximum
 from dragonscale.physics.rooflines import compute_dtype
-from dragonscale.physics.sharding.layout import Sizes, check_layout, local_bytes
+from dragonscale.physics.sharding.layout import Sizes, check_layout, local_bytes, replicated_over
 from dragonscale.physics.sharding.mesh import Mesh
 from dragonscale.physics.sharding.reshard import Step, reshard
+from dragonscale.physics.sharding.reshard_step import layout_of
 
 MAX_STRATEGIES = 4096
 FLOPS_PER_BYTE = 2500
@@ -58,12 +60,12 @@ class Strategy:
 
     def flops(self, sizes: Sizes, mesh: Mesh) -> Number:
         """FLOPs of one chip."""
-        used = {axis for array in (*self.local.operands, self.local.output) for axis in (*array.axes, *array.partial)}
-        return self.local.flops(sizes) / mesh.size(*used)
+        # an axis of no array repeats the work on its chips
+        return self.local.flops(sizes) / mesh.size(*self.local.axes)
 
     def wire_bytes(self, sizes: Sizes, mesh: Mesh) -> Number:
         """Bytes that each chip sends."""
-        return sum(wire_bytes(step.kind, step.volume(sizes, mesh), mesh.size(*step.axes)) for step in self.collectives)
+        return sum(step.wire_bytes(sizes, mesh) for step in self.steps)
 
     def step_seconds(self, sizes: Sizes, mesh: Mesh, options: Options) -> list[Seconds]:
         """The time of each collective on the mesh's wires."""
@@ -84,7 +86,8 @@ class Strategy:
         return self.flops(sizes, mesh) / mesh.chip.peak(compute_dtype(self.local))
 
     def hbm_read(self, sizes: Sizes, mesh: Mesh) -> Number:
-        """Bytes that one chip reads for the local einsum: its blocks of the operands, once each."""
+        """Bytes that one chip reads for the local einsum: its blocks of the operands, once each; zero for a reshard,
+        whose bytes are those of its collectives."""
         if self.is_reshard:
             return 0
         return sum(local_bytes(array, sizes, mesh) for array in self.local.operands)
@@ -124,9 +127,9 @@ def strategies(line: Einsum, sizes: Sizes, mesh: Mesh, options: Options = BOOK) 
     The cheapest has the smallest lower bound on its time, then the smallest sum over resources; without a chip, FLOPs
     and bytes are weighed by `FLOPS_PER_BYTE`. Symbolic sizes are ranked as if they were all equal and large.
     """
-    for array in (*line.operands, line.output):
+    for array in line.arrays:
         check_layout(array, sizes, mesh)
-    if all(isinstance(size, int) for size in mesh.axes.values()):
+    if isinstance(mesh.chips, int):  # otherwise some axis is a symbol or an array
         legal = _derive_once(line, tuple(mesh.axes.items()))
     else:
         legal = tuple(derive(line, mesh))
@@ -154,7 +157,7 @@ def rank(strategy: Strategy, sizes: Sizes, mesh: Mesh, options: Options = BOOK) 
         flops, sent = strategy.flops(sizes, mesh), strategy.wire_bytes(sizes, mesh)
         parts = [float(flops), float(sent) * FLOPS_PER_BYTE]
     else:
-        parts = [float(seconds) for seconds in strategy.seconds(sizes, mesh, options).values()]
+        parts = list(map(float, strategy.seconds(sizes, mesh, options).values()))
     return (max(parts), sum(parts), len(strategy.collectives))
 
 
@@ -163,21 +166,20 @@ def derive(line: Einsum, mesh: Mesh, prefer: str = "move") -> list[Strategy]:
     if len(line.operands) == 1 and not line.contracted:
         return [_reshard_only(line, mesh, prefer)]
     axes = line.axes
-    # An axis may be given to an index that it already splits somewhere, or to none ("").
-    dims = [dim for array in (*line.operands, line.output) for dim in array.dims]
+    # An axis may be given to an index that it already splits somewhere, or to none (""). Any other index would move
+    # all operands for nothing.
     choices: list[list[str]] = []
     for axis in axes:
-        split = [dim.name for dim in dims if axis in dim.axes]
+        split = [dim.name for dim in line.dims if axis in dim.axes]
         choices.append(list(dict.fromkeys([*split, ""])))
-    distinct: dict[tuple[object, ...], Strategy] = {}
+    distinct: dict[tuple[str, ...], Strategy] = {}
     for indices in itertools.islice(itertools.product(*choices), MAX_STRATEGIES):
         assignment = {axis: index for axis, index in zip(axes, indices, strict=True) if index}
-        summed = {axis for axis, index in assignment.items() if index in line.contracted}
-        if not set(line.output.partial) <= summed:
-            continue  # an output of partial sums needs them to arise
+        if any(assignment.get(axis) not in line.contracted for axis in line.output.partial):
+            continue  # partial sums over an axis arise only where it splits a contracted index
         for strategy in _strategies_of(line, assignment, mesh, prefer):
-            key = [(step.kind, step.axes, str(step.before), str(step.after)) for step in strategy.steps]
-            distinct.setdefault((*key, str(strategy.local)), strategy)
+            # as text: two strategies are the same if their steps read the same
+            distinct.setdefault((*map(str, strategy.steps), str(strategy.local)), strategy)
     return list(distinct.values())
 
 
@@ -188,14 +190,16 @@ def _strategies_of(line: Einsum, assignment: dict[str, str], mesh: Mesh, prefer:
     for index in dict.fromkeys(assignment.values()):
         assigned = [axis for axis in assignment if assignment[axis] == index]
         orders[index] = []
-        for array in (*line.operands, line.output):
-            # as the array lists them, then those that it does not have
-            listed = [axis for dim in array.dims if dim.name == index for axis in dim.axes if axis in assigned]
-            order = (*listed, *(axis for axis in assigned if axis not in listed))
+        for array in line.arrays:
+            # as the array lists them, then those that it does not have; the first axis is the major one
+            axes = layout_of(array).get(index, ())
+            order = (*(axis for axis in axes if axis in assigned), *without(assigned, axes))
             if order not in orders[index]:
                 orders[index].append(order)
-    splits = [dict(zip(orders, chosen, strict=True)) for chosen in itertools.product(*orders.values())]
-    return [_strategy(line, split, mesh, prefer) for split in splits]
+    strategies_: list[Strategy] = []
+    for chosen in itertools.product(*orders.values()):
+        strategies_.append(_strategy(line, dict(zip(orders, chosen, strict=True)), mesh, prefer))
+    return strategies_
 
 
 def _strategy(line: Einsum, split: dict[str, tuple[str, ...]], mesh: Mesh, prefer: str) -> Strategy:
@@ -206,21 +210,20 @@ def _strategy(line: Einsum, split: dict[str, tuple[str, ...]], mesh: Mesh, prefe
         shard = array.with_layout(split)
         before += reshard(array, shard, mesh, prefer)
         local.append(shard)
+    # each chip has summed its part of the contracted indices only
     summed = tuple(axis for index in line.contracted for axis in split.get(index, ()))
     partial = line.output.with_layout(split, summed)
     after = reshard(partial, line.output, mesh, prefer)
-    used = {axis for axes in split.values() for axis in axes}
-    replicated = tuple(axis for axis in mesh.axes if axis not in used)
+    replicated = without(mesh.axes, list(itertools.chain.from_iterable(split.values())))
     return Strategy(tuple(before), Einsum(tuple(local), partial), after, replicated)
 
 
 def _reshard_only(line: Einsum, mesh: Mesh, prefer: str) -> Strategy:
     """The strategy of a line that computes nothing: the array, under its new name, takes its new layout."""
     [source] = line.operands
-    renamed = line.output.with_layout({dim.name: dim.axes for dim in source.dims}, source.partial)
-    replicated = tuple(axis for axis in mesh.axes if axis not in (*source.axes, *source.partial))
+    renamed = line.output.with_layout(layout_of(source), source.partial)
     moves = reshard(renamed, line.output, mesh, prefer)
-    return Strategy((), Einsum((source,), renamed), moves, replicated)
+    return Strategy((), Einsum((source,), renamed), moves, replicated_over(source, mesh))
 
 
 def book_case(line: Einsum) -> int:

@@ -71,9 +71,11 @@ def choose_intermediates(lines: list[Einsum], sizes: Sizes, mesh: Mesh, options:
         layouts.append([array for array in _layouts(line, axes) if _divides(array, plain, mesh)])
 
     def cost(einsums: list[Einsum]) -> tuple[float, ...]:
+        # each rank is (bound, sum over resources, collectives); they are added one by one
         ranks = [rank(strategies(line, plain, mesh, options)[0], plain, mesh, options) for line in einsums]
         return tuple(map(sum, zip(*ranks, strict=True)))
 
+    # every combination of layouts: line i reads intermediate i-1 and writes intermediate i
     chains: list[list[Einsum]] = []
     for intermediates in itertools.product(*layouts):
         inputs, outputs = (lines[0].operands[0], *intermediates), (*intermediates, lines[-1].output)

@@ -7,6 +7,7 @@ numbers.
 from dragonscale.errors import InputError
 from dragonscale.physics.hardware import dtype_bytes
 from dragonscale.physics.notation import Array, subscript
+from dragonscale.physics.notation.array import without
 from dragonscale.physics.numbers import Number, maximum, product
 from dragonscale.physics.sharding.mesh import Mesh
 
@@ -37,8 +38,10 @@ def local_shape(array: Array, sizes: Sizes, mesh: Mesh) -> tuple[Number, ...]:
     shape: list[Number] = []
     for dim in array.dims:
         size, shards = sizes[dim.name], mesh.size(*dim.axes)
-        whole = isinstance(size, int) and isinstance(shards, int)
-        shape.append(size // shards if whole else size / shards)
+        if isinstance(size, int) and isinstance(shards, int):
+            shape.append(size // shards)
+        else:
+            shape.append(size / shards)
     return tuple(shape)
 
 
@@ -55,7 +58,7 @@ def total_bytes(array: Array, sizes: Sizes, mesh: Mesh) -> Number:
 
 def replicated_over(array: Array, mesh: Mesh) -> tuple[str, ...]:
     """The mesh axes along which every chip holds the same block."""
-    return tuple(axis for axis in mesh.axes if axis not in array.axes and axis not in array.partial)
+    return without(mesh.axes, (*array.axes, *array.partial))
 
 
 def block_of(axes: tuple[str, ...], position: dict[str, int], mesh: Mesh) -> int:
@@ -65,6 +68,7 @@ def block_of(axes: tuple[str, ...], position: dict[str, int], mesh: Mesh) -> int
     >>> block_of(("X", "Y"), {"X": 0, "Y": 1}, mesh), block_of(("Y", "X"), {"X": 0, "Y": 1}, mesh)
     (1, 2)
     """
+    # a number in mixed radix: the position along each axis is a digit, its size the base
     block = 0
     for axis in axes:
         block = block * mesh.axes[axis] + position[axis]

@@ -73,6 +73,7 @@ class Mesh:
             # without a slice each axis is an ideal ring
             ideal = () if self.slice else (Ring(self.axes[name]),)
             rings += self.rings.get(name, ideal)
+        # axes that lie on pods alone have no rings; two parts of one hardware axis form one ring or line
         inner = Rings(joined(rings) or (Ring(1),), network.link, network.hop_latency)
         pods = math.prod(self.pods.get(name, 1) for name in names)
         if pods == 1:
@@ -92,7 +93,9 @@ def parse_mesh(text: str) -> dict[str, int]:
     {'X': 4, 'Y': 8}
     """
     axes: dict[str, int] = {}
-    for part in text.split(",") if text.strip() else []:
+    if not text.strip():
+        return axes
+    for part in text.split(","):
         name, equals, size = part.partition("=")
         name = name.strip()
         if not equals or not re.fullmatch(r"[A-Za-z]\w*", name):
@@ -117,6 +120,7 @@ def make_mesh(axes: dict[str, Number], chip: Chip | None = None, slice_: Slice |
         raise InputError(f"The mesh {sizes} has {total} chips and {slice_} has {slice_.chips}; they must agree.")
     if not isinstance(slice_.chip.network, Torus):
         return Mesh(dict(axes), slice_.chip, slice_)
+    # pods first, as only the data-centre network joins them; what is left of each axis lies on the torus
     pods = _assign_pods(axes, slice_.pods)
     inside = {name: size // pods.get(name, 1) for name, size in axes.items()}
     return Mesh(dict(axes), slice_.chip, slice_, place_on_torus(inside, slice_), pods)
@@ -157,8 +161,10 @@ class _TorusAxis:
 
 def place_on_torus(axes: dict[str, int], slice_: Slice) -> dict[str, tuple[Ring, ...]]:
     """The hardware axes, or parts of them, that each mesh axis runs over."""
-    long_axes = [(size, wraps) for size, wraps in zip(slice_.shape, slice_.wrap, strict=True) if size > 1]
-    hardware = [_TorusAxis(index, size, wraps) for index, (size, wraps) in enumerate(long_axes)]
+    hardware: list[_TorusAxis] = []
+    for size, wraps in zip(slice_.shape, slice_.wrap, strict=True):
+        if size > 1:
+            hardware.append(_TorusAxis(len(hardware), size, wraps))
     wanted = {name: size for name, size in axes.items() if size > 1}
     placed = _whole_axes(wanted, hardware)
     if placed is None:
@@ -176,6 +182,7 @@ def _whole_axes(axes: dict[str, int], hardware: list[_TorusAxis]) -> dict[str, t
         for chosen in itertools.combinations(hardware, count):
             if math.prod(axis.size for axis in chosen) != size:
                 continue
+            # no hardware axis may be left over, or the mesh would not fill the slice
             placed = _whole_axes(others, [axis for axis in hardware if axis not in chosen])
             if placed is not None:
                 rings = tuple(Ring(axis.size, axis.wraps, 1, axis.index) for axis in chosen)
@@ -197,6 +204,7 @@ def _split_axes(axes: dict[str, int], hardware: list[_TorusAxis], where: str) ->
             part = math.gcd(remaining, axis.size)
             if part == 1:
                 continue
+            # only the part that takes all that is left of a hardware axis closes around it
             is_outermost = part == axis.size
             rings.append(Ring(part, axis.wraps and is_outermost, 1 / axis.stride, axis.index))
             axis.stride, axis.size = axis.stride * part, axis.size // part

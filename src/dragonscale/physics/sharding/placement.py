@@ -91,12 +91,11 @@ class Wires:
 
 def lay_wires(axes: dict[str, Number], slice_: Slice, order: tuple[str, ...]) -> Wires:
     """Wires for meshes given as arrays of axis sizes, all of shape (plans,); `order` names the axes, slowest first."""
-    arrays = {name: np.atleast_1d(np.asarray(axes[name])) for name in order}
-    plans = max(len(array) for array in arrays.values())
-    arrays = {name: np.broadcast_to(array, (plans,)) for name, array in arrays.items()}
+    columns = np.broadcast_arrays(*(np.atleast_1d(axes[name]) for name in order))
+    arrays = dict(zip(order, columns, strict=True))  # each (plans,)
     if not isinstance(slice_.chip.network, Torus):
-        return Wires(slice_, arrays, {}, {}, np.ones(plans, bool), order)
-    table = np.stack([arrays[name] for name in order], axis=1).astype(int)  # (plans, axes)
+        return Wires(slice_, arrays, {}, {}, np.ones(len(columns[0]), bool), order)
+    table = np.stack(columns, axis=1).astype(int)  # (plans, axes)
     distinct, inverse = np.unique(table, axis=0, return_inverse=True)  # (meshes, axes), the mesh of each plan
     inverse = inverse.ravel()  # (plans,); NumPy 2.0 gave it two dims
     meshes = [_lay_mesh(sizes, slice_, order) for sizes in distinct]
@@ -104,9 +103,9 @@ def lay_wires(axes: dict[str, Number], slice_: Slice, order: tuple[str, ...]) ->
     pods: dict[str, Any] = {}
     for name in order:
         # (plans, rings, numbers of a ring) to (rings, numbers, plans)
-        numbers = np.array([_ring_numbers(mesh, name) for mesh in meshes])[inverse]
-        columns = np.ascontiguousarray(numbers.transpose(1, 2, 0))
-        used = [Ring(*column) for column in columns if np.any(column[0] > 1)]
+        by_plan = np.array([_ring_numbers(mesh, name) for mesh in meshes])[inverse]
+        by_ring = np.ascontiguousarray(by_plan.transpose(1, 2, 0))
+        used = [Ring(*ring) for ring in by_ring if np.any(ring[0] > 1)]
         rings[name] = tuple(used) or (Ring(1),)
         pods[name] = np.array([1 if mesh is None else mesh.pods.get(name, 1) for mesh in meshes])[inverse]
     possible = np.array([mesh is not None for mesh in meshes])[inverse]
@@ -124,8 +123,8 @@ def _lay_mesh(sizes: NDArray[np.int_], slice_: Slice, order: tuple[str, ...]) ->
 def _ring_numbers(mesh: Mesh | None, name: str) -> NDArray[np.float64]:
     """Size, closed, share and axis of each ring that a mesh axis runs over, of shape (MAX_RINGS, 4); missing rings have
     one chip."""
-    numbers = np.tile((1.0, 0.0, 1.0, -1.0), (MAX_RINGS, 1))
+    table = np.tile((1.0, 0.0, 1.0, -1.0), (MAX_RINGS, 1))
     if mesh is not None:
         for index, ring in enumerate(mesh.rings[name]):
-            numbers[index] = ring.size, ring.closed, ring.share, ring.axis
-    return numbers
+            table[index] = ring.size, ring.closed, ring.share, ring.axis
+    return table

@@ -19,11 +19,13 @@ sums become whole by an *all_reduce*, or by a *reduce_scatter* where the result 
 ['permute_XY A[I_XY, J] -> A[I_YX, J]', 'all_gather_X A[I_YX, J] -> A[I_Y, J]']
 """
 
+import itertools
 from dataclasses import dataclass, replace
 
 from dragonscale.errors import InputError
-from dragonscale.physics.collectives import wire_bytes
 from dragonscale.physics.notation import Array
+from dragonscale.physics.notation.array import without
+from dragonscale.physics.sharding.layout import Sizes
 from dragonscale.physics.sharding.mesh import Mesh
 from dragonscale.physics.sharding.reshard_step import Layout, Step, layout_of, moved_axes
 
@@ -56,10 +58,6 @@ class _Walk:
             if self.in_place(dim) and axes[count : count + 1] == (axis,):
                 return dim
         return None
-
-    def wanted_in(self, axis: str) -> str | None:
-        """The dim that this axis splits in the target layout."""
-        return next((dim for dim, axes in self.target.items() if axis in axes), None)
 
     def in_place(self, dim: str) -> bool:
         """Whether the axes of a dim are the major ones of its target."""
@@ -99,23 +97,19 @@ def _walk(source: Array, target: Array, mesh: Mesh, prefer: str) -> tuple[Step, 
 
 def _sent(steps: tuple[Step, ...], mesh: Mesh) -> float:
     """Bytes that each chip sends, in units of the whole array; 0 where the mesh has no plain sizes."""
-    if not all(isinstance(size, int) for size in mesh.axes.values()):
+    if not isinstance(mesh.chips, int):
         return 0.0
-    unit_sizes = {dim.name: 1 for dim in steps[0].before.dims}
-    sent = 0.0
-    for step in steps:
-        if not step.free:
-            sent += wire_bytes(step.kind, step.volume(unit_sizes, mesh), mesh.size(*step.axes))
-    return sent
+    unit_sizes: Sizes = dict.fromkeys(steps[0].before.names, 1)
+    return sum(step.wire_bytes(unit_sizes, mesh) for step in steps)
 
 
 def _reduce(walk: _Walk, keep: tuple[str, ...], scatter: bool) -> None:
     """Sum the partial sums that the target does not keep, with `scatter` straight into the dims that want the axis."""
     while scatter and _reduce_scatter(walk, keep):
         pass
-    axes = tuple(axis for axis in walk.array.partial if axis not in keep)
+    axes = without(walk.array.partial, keep)
     if axes:
-        walk.go("all_reduce", axes, walk.now, tuple(axis for axis in walk.array.partial if axis in keep))
+        walk.go("all_reduce", axes, walk.now, without(walk.array.partial, axes))
 
 
 def _reduce_scatter(walk: _Walk, keep: tuple[str, ...]) -> bool:
@@ -123,8 +117,8 @@ def _reduce_scatter(walk: _Walk, keep: tuple[str, ...]) -> bool:
     for axis in walk.array.partial:
         dim = walk.wanted_next(axis)
         if axis not in keep and dim is not None:
-            others = tuple(other for other in walk.array.partial if other != axis)
-            walk.go("reduce_scatter", (axis,), walk.now | {dim: (*walk.now[dim], axis)}, others)
+            layout = walk.now | {dim: (*walk.now[dim], axis)}
+            walk.go("reduce_scatter", (axis,), layout, without(walk.array.partial, (axis,)))
             return True
     return False
 
@@ -170,9 +164,9 @@ def _exchange(walk: _Walk) -> bool:
                 if other != dim and walk.in_place(other) and set(order) == set(axes[-count:]):
                     return _all_to_all(walk, dim, other, order)
     for dim, axes in misplaced.items():
-        other = walk.wanted_in(axes[-1])
-        if other is not None and other != dim:
-            return _all_to_all(walk, dim, other, axes[-1:])
+        for other, wanted in walk.target.items():
+            if axes[-1] in wanted and other != dim:
+                return _all_to_all(walk, dim, other, axes[-1:])
     return False
 
 
@@ -188,7 +182,7 @@ def _reorder(walk: _Walk) -> bool:
     layout: Layout = {}
     for dim, axes in walk.now.items():
         staying = tuple(axis for axis in walk.target[dim] if axis in axes)
-        layout[dim] = staying + tuple(axis for axis in axes if axis not in staying)
+        layout[dim] = staying + without(axes, staying)
     return _send(walk, layout)
 
 
@@ -196,14 +190,14 @@ def _swap(walk: _Walk) -> bool:
     """One permute after which only gathers remain: every target axis in its place, and unwanted axes behind them where
     a dim has more blocks than its target."""
     size = walk.mesh.size
-    wanted = [axis for axes in walk.target.values() for axis in axes]
-    unwanted = [axis for axis in walk.array.axes if axis not in wanted]
-    if not all(isinstance(walk.mesh.axes[axis], int) for axis in (*wanted, *walk.array.axes)):
-        return False
+    wanted = tuple(itertools.chain.from_iterable(walk.target.values()))
+    unwanted = without(walk.array.axes, wanted)
+    if not isinstance(size(*wanted, *unwanted), int):
+        return False  # symbols: whether one layout has as many blocks as the other is not known
     layout: Layout = {}
     for dim, axes in walk.now.items():
         blocks, target_blocks = size(*axes), size(*walk.target[dim])
-        # fill up with unwanted axes, first those that the dim has already
+        # fill up to the present number of blocks with unwanted axes, first those that the dim has already
         candidates = sorted(unwanted, key=lambda axis: axes.index(axis) if axis in axes else len(axes))
         fillers: tuple[str, ...] = ()
         for axis in candidates:
@@ -211,7 +205,7 @@ def _swap(walk: _Walk) -> bool:
                 fillers = (*fillers, axis)
         if target_blocks * size(*fillers) != blocks:
             return False
-        unwanted = [axis for axis in unwanted if axis not in fillers]
+        unwanted = without(unwanted, fillers)
         layout[dim] = (*walk.target[dim], *fillers)
     return _send(walk, layout)
 
@@ -226,6 +220,7 @@ def _send(walk: _Walk, layout: Layout) -> bool:
 
 def _gather(walk: _Walk) -> None:
     """Gather the minor axis of a dim whose axes are not those of its target."""
+    # there is one: slices, which are tried first, bring all dims whose axes are in place to their targets
     dim = next(dim for dim in walk.now if walk.now[dim] and not walk.in_place(dim))
     axes = walk.now[dim]
     walk.go("all_gather", axes[-1:], walk.now | {dim: axes[:-1]})

@@ -8,6 +8,7 @@ all_gather_X A[I_X, J] -> A[I, J] 64.0
 
 from dataclasses import dataclass
 
+from dragonscale.physics.collectives import wire_bytes
 from dragonscale.physics.notation import Array, subscript
 from dragonscale.physics.numbers import Number
 from dragonscale.physics.sharding.layout import Sizes, local_bytes
@@ -34,9 +35,15 @@ class Step:
         """Whether nothing travels."""
         return self.kind == "slice"
 
+    def wire_bytes(self, sizes: Sizes, mesh: Mesh) -> Number:
+        """Bytes that each chip sends."""
+        if self.free:
+            return 0
+        return wire_bytes(self.kind, self.volume(sizes, mesh), mesh.size(*self.axes))
+
     def volume(self, sizes: Sizes, mesh: Mesh) -> Number:
         """The bytes of the array as one group sees them: see `dragonscale.physics.collectives.cost`."""
-        if self.kind == "slice":
+        if self.free:
             return 0
         if self.kind in ("all_gather", "permute"):
             return local_bytes(self.after, sizes, mesh)

@@ -137,6 +137,7 @@ def transfer_seconds(method: str, volume: float, card: float, chips: int) -> flo
     0.8
     """
     row = _rows("methods", WeightTransfer)[method]
+    # start-up time plus volume over the slower of the method's rate and the network
     wires = card * (min(row.senders, chips) or chips)  # no number of senders: all chips send
     return (row.start_s + max(volume, row.least) / min(row.rate, wires)) * min(volume / max(row.least, 1.0), 1.0)
 

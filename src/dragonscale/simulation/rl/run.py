@@ -143,6 +143,7 @@ class RunSimulation:
     def _advance(self, engine: RolloutEngine) -> None:
         """Bring a replica's clock to now."""
         if engine.active and engine.up and not self.paused:
+            # all active answers gained as many tokens as steps fit into the time
             engine.clock += (self.now - engine.since) / self._pace(engine)
             engine.busy_s += self.now - engine.since
         engine.since = self.now
@@ -195,7 +196,7 @@ class RunSimulation:
         """A turn has ended: the answer goes to a tool, or into the queue."""
         engine, event = subject
         if event != engine.events:
-            return
+            return  # the batch has changed since this end was scheduled
         self._advance(engine)
         while engine.active and engine.active[0][0] <= engine.clock + 1e-6:
             answer = heapq.heappop(engine.active)[2]
@@ -226,6 +227,7 @@ class RunSimulation:
             return
         self.queue.sort(key=lambda answer: answer.version)
         batch = self.queue[: self.batch]
+        # versions of the weights of answers that would still be untrained
         left = self.open - Counter(answer.version for answer in batch)
         if not self._in_time(left):
             return

@@ -214,6 +214,7 @@ def judge_step(work: RlWork, plan: RlPlan, judge: Judge | None = None) -> RlStep
     if job.stack.name.startswith("megatron"):
         gradients = state_bytes(verdict, "gradients")  # its gradient buffers stay allocated
     moved = _moved(plan, deployed(plan), weights + optimizer + gradients)
+    # a reference that takes the policy's place travels over the host link, so many times a step
     swap = plan.framework.reference_copies * weights / chip.host_link
     # where the engine casts them as they arrive, weights travel as the trainer has them
     sent_as = "bf16" if plan.framework.engine_casts else plan.rollout.weights

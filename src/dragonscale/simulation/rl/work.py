@@ -84,6 +84,7 @@ class RlWork:
     def seen(self) -> float:
         """Mean tokens of the document that a packed token is in; long documents have more tokens."""
         drawn = self.prompt + self.lengths.draw(256)
+        # a random token lies in a document with a chance in proportion to its length
         return float((drawn**2).sum() / drawn.sum())
 
 
@@ -152,5 +153,6 @@ def packed_count(lengths: AnswerLengths, prompt: int, count: int) -> int:
     free_tokens = numpy.full(sample, float(prompt + lengths.cap))  # of each sequence
     for length in prompt + lengths.draw(sample)[::-1]:
         free_tokens[numpy.argmax(free_tokens >= length)] -= length
+    # sequences that got any answer, scaled up from the sample
     filled = int((free_tokens < prompt + lengths.cap).sum())
     return math.ceil(filled * count / sample)

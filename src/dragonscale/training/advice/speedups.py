@@ -106,17 +106,16 @@ def largest_overhead(assessed: PlanAssessment) -> Overhead | None:
     }
     if not overheads:
         return None
-    term = max(overheads, key=lambda name: overheads[name])
+    term = max(overheads, key=overheads.__getitem__)
     if overheads[term] < MIN_OVERHEAD * step_s:
         return None
-    contention = term in WIRES and _is_contention(assessed.job, assessed.plan, term, overheads[term])
+    contention = False
+    if term in WIRES:
+        # Most of it goes away when overlapped transfers slow nothing.
+        job = assessed.job
+        quiet = judge_one(replace(job, stack=change(job.stack, "overlap", contention=0.0)), assessed.plan)
+        contention = quiet.ledger.by("term", "exposed_s").get(term, 0.0) < 0.5 * overheads[term]
     return Overhead(term, overheads[term] / step_s, contention)
-
-
-def _is_contention(job: Job, plan: Plan, term: str, exposed_s: float) -> bool:
-    """Whether most of what a kind of move costs goes away when overlapped transfers slow nothing."""
-    quiet = judge_one(replace(job, stack=change(job.stack, "overlap", contention=0.0)), plan)
-    return quiet.ledger.by("term", "exposed_s").get(term, 0.0) < 0.5 * exposed_s
 
 
 def speedups(

@@ -32,7 +32,7 @@ from dragonscale.training.cost.step_time import step_time
 from dragonscale.training.memory.peak_memory import fullest_rank_lines, host_memory_lines, outer_ranks
 from dragonscale.training.memory.xla_memory import xla_memory_lines, xla_section
 from dragonscale.training.plan.auto import AUTO, auto_choice, judged_as
-from dragonscale.training.plan.plan import AXES, Plan
+from dragonscale.training.plan.plan import AXES, Plan, layer_policies, layers_of
 from dragonscale.training.plan.setting import Setting
 from dragonscale.training.plan.stack import Stack, change, in_numerics, load_stack, on_chip, with_adapters_on
 from dragonscale.training.plan.stages import StageLayers, layout_problem, stage_layers
@@ -189,7 +189,7 @@ class Verdict:
     @cached_property
     def flops(self) -> Number:
         """Matmul FLOPs of a chip in a step, recompute, head and attention included."""
-        return self.ledger.total("flops", lambda line: line.kind in MATMULS)
+        return sum((line.total("flops") for line in self.ledger.lines if line.kind in MATMULS), 0.0)
 
 
 def make_setting(job: Job, plan: Plan, folded: bool, undivided: dict[str, Any], detail: bool = True) -> Setting:
@@ -300,25 +300,21 @@ def judge_setting(
 
     # At datasheet rates: the bound of every kernel and move.
     bounds = sums_by_section(setting, costs.lines, "bound_s")
-    passes = mixed_passes(
-        setting, layers, degrees, lambda single: bound_passes(bounds, single.plan, single.tuning.passes)
-    )
-    bound_parts = StepParts(bounds, memory, layers, microbatches, *passes)
+    # Two settings where only some layers are recomputed, of whose passes the step has the mean.
+    policies = [setting.with_remat(policy) for policy in layer_policies(setting.plan.remat)]
+    least = [bound_passes(bounds, single.plan, single.tuning.passes) for single in policies]
+    bound_parts = StepParts(bounds, memory, layers, microbatches, *mixed_passes(setting, layers, degrees, least))
     bound = step_time(setting, degrees, bound_parts, wires, bound=True)
 
     # Expected: through efficiency profiles, with what the stack overlaps.
     parts, time = replace(bound_parts, forward={}, backward={}), None
     if setting.timer is not None:
         sums = sums_by_section(setting, costs.lines, "expected_s")
-        for section in setting.sections:
-            sums[section.name].offload = offload_seconds(setting, section, degrees["microbatch"], mesh)
-        passes = mixed_passes(
-            setting,
-            layers,
-            degrees,
-            lambda single: layer_passes(single, sums, memory, degrees["pipe"], microbatches),
-        )
-        parts = StepParts(sums, memory, layers, microbatches, *passes)
+        if setting.plan.remat == "offload" or layers_of(setting.plan.offload):  # activations in the host's memory
+            for section in setting.sections:
+                sums[section.name].offload = offload_seconds(setting, section, degrees["microbatch"], mesh)
+        expected = [layer_passes(single, sums, memory, degrees["pipe"], microbatches) for single in policies]
+        parts = StepParts(sums, memory, layers, microbatches, *mixed_passes(setting, layers, degrees, expected))
         time = step_time(setting, degrees, parts, wires)
 
     step = StepSummary(setting, degrees, wires, costs.lines, parts, time, bound)

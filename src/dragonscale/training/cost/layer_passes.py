@@ -1,7 +1,6 @@
 """The forward and backward passes of every section under a plan: sums of its lines, copies of weights and gradients,
 and what recomputation adds. One policy is put together at a time; layers under two policies are the mean of both."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,11 +40,8 @@ class StepParts:
     backward: dict[str, LayerPass]
 
 
-def mixed_passes(
-    setting: Setting, layers: StageLayers, degrees: dict[str, Any], make: Callable[[Setting], Passes]
-) -> Passes:
-    """The passes of a plan, which `make` gives for one remat policy; of layers under two policies, the mean."""
-    passes = [make(setting.with_remat(policy)) for policy in layer_policies(setting.plan.remat)]
+def mixed_passes(setting: Setting, layers: StageLayers, degrees: dict[str, Any], passes: list[Passes]) -> Passes:
+    """The passes of a plan from those under each of its remat policies; of layers under two policies, the mean."""
     if len(passes) == 1:
         return passes[0]
     (forward, backward), (other_forward, other_backward) = passes
@@ -101,8 +97,9 @@ def layer_passes(
         backward_uses = 2.0 if remat in ("block", "offload") else 1.0
         # Forward passes of a reference or a teacher save nothing; the trained model's one pass does.
         forward_passes = 1 + setting.tuning.passes
-        one_forward = forward_pass(run, copies + saved_copies / forward_passes + dequantized)
-        forward[name] = one_forward.repeated(forward_passes)
+        forward[name] = forward_pass(run, copies + saved_copies / forward_passes + dequantized)
+        if forward_passes > 1:
+            forward[name] = forward[name].repeated(forward_passes)
         backward_copies = copies + saved_copies + accumulation + backward_uses * dequantized
         backward[name] = backward_pass(run, reduced_each_microbatch(plan), backward_copies)
     return forward, backward

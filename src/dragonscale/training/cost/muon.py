@@ -63,8 +63,6 @@ class Orthogonalized:
 
 def orthogonalized(setting: Setting, layers: dict[str, Any], mesh: Mesh) -> list[Orthogonalized]:
     """The matrices that a chip of the fullest rank orthogonalizes. `layers` are its layers by kind."""
-    if setting.plan.optimizer != "muon":
-        return []
     shares = list(_even_shares(setting, layers, mesh))
     if not setting.stack.state.flat:
         return [replace(share, count=ceil(share.count)) for share in shares]

@@ -40,7 +40,9 @@ def update_seconds(setting: Setting, parts: StepParts, wires: Wires) -> Number:
     """Seconds of the optimizer, and of what it moves between chip and host."""
     travel = host_link_bytes(setting, parts) / setting.slice.chip.host_link
     seconds = state_seconds(setting, parts) + travel
-    return seconds + muon_seconds(setting, parts.layers.fullest, wires)
+    if setting.plan.optimizer == "muon":
+        seconds = seconds + muon_seconds(setting, parts.layers.fullest, wires)
+    return seconds
 
 
 def host_updates(setting: Setting) -> bool:

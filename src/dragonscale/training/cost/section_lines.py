@@ -32,11 +32,14 @@ def section_lines(
     """A section's lines of some kinds in one microbatch."""
     reading, sizes = setting.reading(section), pass_sizes(setting, section, microbatch, wires.mesh)
     moves: list[Move] = []
-    stacked_moves: list[Move] = []  # outside the scan over layers
+    stacked_moves: list[Move] = []  # made for all layers at once, outside the scan over layers
     for move in reading.moves:
-        if _is_stacked(move, setting):
+        scattered = setting.plan.zero == 3 and move.step.kind == "reduce_scatter"
+        once_a_step = move.phase == "update" or (move.phase == "gradient" and not scattered)
+        kind = "activations" if move.what in ("activation", "expert") else "state"
+        if once_a_step and setting.stack.state.sums_everywhere:
             stacked_moves.append(move)
-        elif _kind(move) in kinds:
+        elif kind in kinds:
             moves.append(move)
     kernels = reading.kernels if "kernels" in kinds else ()
     chosen = replace(reading, kernels=kernels, moves=tuple(moves))
@@ -56,17 +59,6 @@ def _placed_lines(placed: PlacedSection, with_statistics: bool) -> list[PassLine
     if with_statistics:
         lines += statistic_lines(placed)
     return lines
-
-
-def _kind(move: Move) -> str:
-    return "activations" if move.what in ("activation", "expert") else "state"
-
-
-def _is_stacked(move: Move, setting: Setting) -> bool:
-    """Whether a move is made for all layers at once, outside the scan over layers."""
-    scattered = setting.plan.zero == 3 and move.step.kind == "reduce_scatter"
-    outside = move.phase == "update" or (move.phase == "gradient" and not scattered)
-    return outside and setting.stack.state.sums_everywhere
 
 
 def offload_seconds(setting: Setting, section: Section, microbatch: Number, mesh: Mesh) -> Number:

@@ -66,21 +66,22 @@ class StepBound:
 def step_bound(ledger: Ledger, chip: Chip) -> StepBound:
     """What bounds the step of a ledger of one plan (floats) on a chip."""
     # Exposed seconds by part and resource: a part such as "attention matmuls" may have lines bound by either.
-    by_part: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    by_part: dict[str, dict[str, float]] = {}
     by_resource: dict[str, float] = defaultdict(float)
     for line in ledger.lines:
         exposed = float(line.total("exposed_s"))
         resource = line_resource(line, chip)
-        by_part[line.term][resource] += exposed
+        by_part.setdefault(line.term, defaultdict(float))[resource] += exposed
         by_resource[resource] += exposed
-    part = max(by_part, key=lambda name: sum(by_part[name].values()))
-    resource = max(by_part[part], key=lambda name: by_part[part][name])
+    part_seconds = {part: sum(seconds.values()) for part, seconds in by_part.items()}
+    part = max(part_seconds, key=part_seconds.__getitem__)
+    resource = max(by_part[part], key=by_part[part].__getitem__)
     step = sum(by_resource.values()) or 1.0
     return StepBound(
         resource=resource,
         part=part,
         share=by_resource[resource] / step,
-        part_share=sum(by_part[part].values()) / step,
+        part_share=part_seconds[part] / step,
         compute_share=by_resource[COMPUTE] / step,
     )
 

@@ -13,7 +13,7 @@ from typing import Any
 from dragonscale.models.attention import ATTENTION_BLOCK
 from dragonscale.physics.numbers import Number, maximum, where
 from dragonscale.physics.sharding.placement import Wires
-from dragonscale.plan.ledger import Ledger, LedgerLine
+from dragonscale.plan.ledger import LedgerLine
 from dragonscale.training.cost.attention_lines import head_sizes
 from dragonscale.training.cost.layer_passes import StepParts, moves_of_state, reduced_each_microbatch, rerun_policy
 from dragonscale.training.cost.move_times import bound_time
@@ -74,10 +74,18 @@ def step_lines(step: StepSummary) -> list[LedgerLine]:
 
 def lower_bound(lines: list[LedgerLine]) -> Number:
     """Seconds of the busiest resource of some lines at datasheet rates."""
-    ledger = Ledger(lines)
-    update = ledger.total("bound_s", lambda line: line.term == "optimizer")
-    compute = ledger.total("bound_s", lambda line: line.term not in (*WIRES, "optimizer"))
-    return maximum(compute, update, *ledger.by("term", "bound_s", lambda line: line.term in WIRES).values())
+    compute: Number = 0.0
+    update: Number = 0.0
+    wires: dict[str, Number] = {}  # by term: transfers of one kind share their wires
+    for line in lines:
+        seconds = line.total("bound_s")
+        if line.term in WIRES:
+            wires[line.term] = wires.get(line.term, 0.0) + seconds
+        elif line.term == "optimizer":
+            update = update + seconds
+        else:
+            compute = compute + seconds
+    return maximum(compute, update, *wires.values())
 
 
 def _section_lines(step: StepSummary, name: str) -> Iterator[LedgerLine]:
@@ -268,7 +276,8 @@ def _lines_outside_sections(step: StepSummary) -> Iterator[LedgerLine]:
     )
     columns = ("step", "update", "weights and gradients", "host transfer")
     yield LedgerLine(*columns, term="host offload", expected_s=travel, exposed_s=travel)
-    yield from muon_lines(setting, parts.layers.fullest, step.wires)
+    if setting.plan.optimizer == "muon":
+        yield from muon_lines(setting, parts.layers.fullest, step.wires)
 
 
 def term_of(line: PassLine) -> str:

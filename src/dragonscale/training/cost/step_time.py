@@ -8,7 +8,6 @@ of the state. The same functions take one plan (floats), a space of plans (array
 from dataclasses import dataclass
 from typing import Any
 
-from dragonscale.models.program import Program
 from dragonscale.physics.hardware import Slice
 from dragonscale.physics.numbers import Number, log2, maximum, minimum, where
 from dragonscale.physics.sharding.mesh import Mesh
@@ -107,7 +106,8 @@ def _slowest_stage(setting: Setting, degrees: dict[str, Any], parts: StepParts, 
     slowest = maximum(first, last, rank_seconds(layers.fullest))
     if setting.stack.balanced or bound:
         # Layers can be dealt so that no rank is slower than the mean by more than one layer.
-        whole = sum(count * both[kind] for kind, count in layer_counts_of(setting.program).items())
+        order = setting.program.order  # the kind of every layer of the model
+        whole = sum(order.count(kind) * both[kind] for kind in dict.fromkeys(order))
         mean = (whole + embedding + head) / degrees["pipe"]
         kinds = [both[kind] for kind in layers.fullest]
         largest_layer = maximum(*kinds) if len(kinds) > 1 else kinds[0]
@@ -137,13 +137,9 @@ def lower_seconds(setting: Setting, degrees: dict[str, Any], parts: StepParts, w
     scattered = [state_moves.scatters * moved(name, "gradient") for name in reduced_each_microbatch(setting.plan)]
     fsdp = state_moves.gathers * moved("weight", "forward", "backward") + sum(scattered, 0.0)
     update = updated_bytes(setting, parts) / setting.slice.chip.hbm.bandwidth
-    update = update + muon_seconds(setting, parts.layers.fullest, wires, bound=True)
+    if setting.plan.optimizer == "muon":
+        update = update + muon_seconds(setting, parts.layers.fullest, wires, bound=True)
     return maximum(time.layers + time.uneven + time.bubble, update, *waited, fsdp, time.sends[0], time.reduction[0])
-
-
-def layer_counts_of(program: Program) -> dict[str, int]:
-    """How many layers of each kind a model has."""
-    return {kind: program.order.count(kind) for kind in dict.fromkeys(program.order)}
 
 
 def send_bytes(setting: Setting, microbatch: Number, mesh: Mesh) -> Number:

@@ -119,7 +119,9 @@ class RankMemory:
         def present(part: str) -> Number:
             return sum((weights[moment] for moment, parts in _MOMENTS.items() if part in parts), 0.0)
 
-        lines = [_line(part, section, size) for (part, section), size in self.state.items()]
+        lines: list[HeldLine] = []
+        for (part, section), size in self.state.items():
+            lines.append(_line(part, section, size))
         gradients_present = self.early_gradients * present("early") + present("late")
         for section, size in self.gradients.items():
             lines.append(_line("gradients", section, gradients_present * size))
@@ -209,7 +211,10 @@ def _rank_memory(
         state["optimizer", name] = count * sections[name].optimizer
     if stack_memory.placeholders:
         state["placeholders", ""] = largest("placeholders")
-    loaded = sum(count * _whole_weights(sections[name]) for name, count in counts.items())
+    loaded: Number = 0  # bytes where each chip loads the whole model before it shards it
+    for name, count in counts.items():
+        weights = sections[name].used + sections[name].frozen
+        loaded = loaded + count * (sections[name].sharded * WEIGHT_BYTES * weights)
     # The layer with the largest workspace sets the peak; what it saved is counted with the activations already.
     workspace = maximum(*[sections[kind].workspace - sections[kind].activations for kind in layer_counts], 0.0)
     transient = {
@@ -230,11 +235,6 @@ def _total(sections: dict[str, SectionMemory], counts: dict[str, Any], part: str
     return sum(count * getattr(sections[name], part) for name, count in counts.items())
 
 
-def _whole_weights(section: SectionMemory) -> Number:
-    """Bytes of a section's weights where each chip loads the whole model before it shards it."""
-    return section.sharded * WEIGHT_BYTES * (section.used + section.frozen)
-
-
 def _unfreed_input_gradients(
     setting: Setting, sections: dict[str, SectionMemory], layer_counts: dict[str, Any]
 ) -> Number:
@@ -251,7 +251,8 @@ def _unfreed_input_gradients(
 
 def fullest_bytes(ranks: tuple[RankMemory, RankMemory]) -> Number:
     """Bytes of the fuller rank."""
-    return maximum(*(rank.total for rank in ranks))
+    first, last = ranks
+    return maximum(first.total, last.total)
 
 
 def fullest_rank_lines(ranks: tuple[RankMemory, RankMemory]) -> list[HeldLine]:

@@ -324,26 +324,20 @@ def _workspace(local: LocalSection) -> Number:
     if local.section.name == "head":
         # What the head reads, whole over `tensor`, and its gradient.
         return 2 * BF16 * local.tokens * local.sizes["d"]
-    workspace = _backward_bytes(local) + _gathered_residuals(local) + _gathered_keys(local)
+    # Activations and their gradients that are alive in a layer's backward pass.
+    needed = _policy_total(local, "none")
+    workspace = (1 + GRADIENTS_ALIVE) * local.stack.memory.kept_copies * needed
+    if local.stack.eager.counted and local.is_block:
+        workspace = needed + sum(eager_memory(local))
+    spread = local.rules.spread
+    if spread:
+        # Three whole tensors over `tensor`: the layer's gathered input, its gradient before it is scattered, and the
+        # next one's.
+        workspace = workspace + 3.0 * BF16 * local.tokens * local.sizes["d"] * (1 - 1 / local.mesh.size(*spread))
+    workspace = workspace + _gathered_keys(local)
     if local.is_block and not local.stack.kernels.flash:
         workspace = workspace + _score_bytes(local)
     return workspace
-
-
-def _backward_bytes(local: LocalSection) -> Number:
-    """Activations and their gradients that are alive in a layer's backward pass."""
-    needed = _policy_total(local, "none")
-    if local.stack.eager.counted and local.is_block:
-        return needed + sum(eager_memory(local))
-    return (1 + GRADIENTS_ALIVE) * local.stack.memory.kept_copies * needed
-
-
-def _gathered_residuals(local: LocalSection) -> Number:
-    """A layer's input gathered over `tensor`, its gradient before it is scattered, and the next one's: three whole."""
-    spread = local.rules.spread
-    if not spread:
-        return 0.0
-    return 3.0 * BF16 * local.tokens * local.sizes["d"] * (1 - 1 / local.mesh.size(*spread))
 
 
 def _gathered_keys(local: LocalSection) -> Number:

@@ -98,7 +98,9 @@ def xla_section(setting: Setting, section: Section, microbatch: Number, mesh: Me
     output = section.ops[-1].output
     if is_head and output is not None:
         logits = elements(output) * BF16
-    deferred = sum((copies * elements(array) for copies, array in _deferred(local, setting.plan.remat)), 0.0)
+    deferred: Number = 0.0
+    for copies, array in _deferred(local, setting.plan.remat):
+        deferred = deferred + copies * elements(array)
     return XlaSection(
         used_weights=weights.used,
         state_weights=weights.state,

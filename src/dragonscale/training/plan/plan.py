@@ -138,7 +138,9 @@ BY_LAYERS = {SOME_LAYERS: "remat", "activations:N": "offload"}
 def layers_of(word: str) -> int:
     """How many layers a value such as `block:5` names; 0 if it names none, or concerns all."""
     number = word.partition(":")[2]
-    return int(number) if number.isdecimal() else 0
+    if not number.isdecimal():
+        return 0
+    return int(number)
 
 
 def without_layers(word: str) -> str:
@@ -148,12 +150,16 @@ def without_layers(word: str) -> str:
     ('block:N', 'block', 5)
     """
     kind, colon, _ = word.partition(":")
-    return f"{kind}{colon}N" if colon else word
+    if not colon:
+        return word
+    return f"{kind}:N"
 
 
 def layer_policies(remat: str) -> tuple[str, ...]:
     """The policies that layers of a plan run under: two where only some of them are recomputed."""
-    return ("none", "block") if without_layers(remat) == SOME_LAYERS else (remat,)
+    if without_layers(remat) == SOME_LAYERS:
+        return "none", "block"
+    return (remat,)
 
 
 # How people write plans: the values of each setting, the letters of each degree, and older names.

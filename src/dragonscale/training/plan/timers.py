@@ -90,11 +90,16 @@ class Timer:
         speed of plain fp8."""
         if not narrow:
             return "bf16"
-        return "fp8" if self.dtype == "mxfp8" else self.dtype
+        if self.dtype == "mxfp8":
+            return "fp8"
+        return self.dtype
 
     def _slowdown(self, narrow: bool) -> float:
         """Seconds of the stack's matmuls over those of the profile."""
-        return self.stack.kernels.matmul * (BLOCK_SCALED if narrow and self.dtype == "mxfp8" else 1.0)
+        slowdown = self.stack.kernels.matmul
+        if narrow and self.dtype == "mxfp8":
+            slowdown = slowdown * BLOCK_SCALED
+        return slowdown
 
     def matmul(self, m: Number, n: Number, k: Number, batch: Number, narrow: bool) -> Number:
         """Seconds of (m, k) times (k, n), `batch` times."""
@@ -126,8 +131,10 @@ class Timer:
             window=shape.window,
             backward=backward,
         )
-        rate = LEGACY if kernels.legacy_attention and self.modern else 1.0
-        return seconds * (kernels.attention / rate)
+        slowdown = kernels.attention
+        if kernels.legacy_attention and self.modern:
+            slowdown = slowdown / LEGACY
+        return seconds * slowdown
 
     def _unfused(self, shape: AttentionShape, backward: bool) -> Number:
         """Scores written out: two batched matmuls over the whole rectangle (four backward), with passes over it for
@@ -149,10 +156,6 @@ class Timer:
         return score_block_seconds(
             shape.batch, shape.queries, shape.keys, *heads, self.profile, moved, self.stack.host.layer_s, backward
         )
-
-    @property
-    def _rate(self) -> float:
-        return self.profile.bandwidth * self.profile.stream.bandwidth
 
     def memory(self, moved: Number) -> Number:
         """Seconds of an elementwise kernel that moves so many bytes."""
@@ -179,7 +182,7 @@ class Timer:
 
     def copy(self, moved: Number) -> Number:
         """Seconds to move bytes at the bandwidth of large copies, without a launch of their own."""
-        return moved / self._rate
+        return moved / (self.profile.bandwidth * self.profile.stream.bandwidth)
 
 
 def expected_timer(chip: Chip, dtype: str, stack: Stack) -> Timer:

@@ -79,7 +79,9 @@ class Tuning:
             return self.method
         text = "LoRA" if self.frozen == "bf16" else f"LoRA on {self.frozen}"
         text += f" rank {self.rank} ({self.targets or 'all'})"
-        return text if self.method in ("lora", "qlora") else f"{self.method} {text}"
+        if self.method not in ("lora", "qlora"):
+            text = f"{self.method} {text}"
+        return text
 
 
 FULL = Tuning()

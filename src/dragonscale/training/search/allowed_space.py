@@ -39,7 +39,7 @@ from dragonscale.training.search.legal import (
     trains_in,
     undivided_by,
 )
-from dragonscale.training.search.space import Kind, Space, meshes
+from dragonscale.training.search.space import Kind, Space, meshes, select_rows
 
 _CHOICES = ("schedule", "context_by", "remat", "fold")
 _FIXED = ("optimizer", "offload", "layout", "sequence", "etp")
@@ -50,9 +50,9 @@ SAMPLE = 64
 
 
 def _rows(job: Job) -> tuple[Legality, Legality]:
-    chips = family(job.slice.chip)
-    alone, piped = (rules(job.stack.name, chips, piped, job.tuning.tunes) for piped in (False, True))
-    return alone, piped
+    """What the stack supports without a pipeline, and with one."""
+    name, chips, tuned = job.stack.name, family(job.slice.chip), job.tuning.tunes
+    return rules(name, chips, piped=False, tuned=tuned), rules(name, chips, piped=True, tuned=tuned)
 
 
 def offered(job: Job, space: Space) -> Space:
@@ -64,12 +64,16 @@ def offered(job: Job, space: Space) -> Space:
         requested, has = getattr(space, word), (*getattr(alone, word), *getattr(piped, word))
         # What the stack supports of what was asked for; all that it supports if nothing was.
         legal = tuple(value for value in requested if entry(word, value) in has)
-        usual = tuple(dict.fromkeys(value for value in has if value not in ("modules", SOME_LAYERS)))
-        changed[word] = legal or (usual if requested == getattr(Space(), word) else requested)
+        if not legal and requested == getattr(Space(), word):
+            legal = tuple(dict.fromkeys(value for value in has if value not in ("modules", SOME_LAYERS)))
+        changed[word] = legal or requested
     if alone.selective and space.remat == Space().remat:
         module_sets = freeing_modules(job.model, alone.selective)
-        named = ((policy,) if policy != "selective" else module_sets for policy in changed["remat"])
-        changed["remat"] = tuple(policy for policies in named for policy in policies)
+        policies: list[str] = []
+        for policy in changed["remat"]:
+            # `selective` stands for the sets of modules that the stack recomputes.
+            policies += module_sets if policy == "selective" else (policy,)
+        changed["remat"] = tuple(policies)
     if space.remat == Space().remat and len(changed["remat"]) > 1:
         # Activations in the host's memory are for what does not fit otherwise: a search falls back on them.
         changed["remat"] = tuple(policy for policy in changed["remat"] if policy != "offload")
@@ -90,7 +94,9 @@ def offered(job: Job, space: Space) -> Space:
     if "sequence" in space.named or False not in alone.sequence:
         return space
     # Tensor ranks that do not divide a sequence keep whole ones between their matmuls, where nothing else is left.
-    return next((candidate for candidate in (space, whole) if len(meshes(job, candidate)["tensor"])), space)
+    if not len(meshes(job, space)["tensor"]) and len(meshes(job, whole)["tensor"]):
+        return whole
+    return space
 
 
 def ruling_out(job: Job, space: Space) -> list[str]:
@@ -118,14 +124,20 @@ def freeing_modules(model: Transformer, sets: tuple[str, ...]) -> tuple[str, ...
     def frees(module: str) -> bool:
         return any(len(saved_tensors(section, module)) < len(saved_tensors(section, "none")) for section in blocks)
 
-    freeing = ("+".join(module for module in modules.split("+") if frees(module)) for modules in sets)
-    return tuple(dict.fromkeys(modules for modules in freeing if modules))
+    freeing: list[str] = []
+    for modules in sets:
+        useful = "+".join(filter(frees, modules.split("+")))
+        if useful and useful not in freeing:
+            freeing.append(useful)
+    return tuple(freeing)
 
 
 def fallback(job: Job, requested: Space, tried: Space) -> Space | None:
     """What is left to try where nothing fits: activations in the host's memory."""
-    has = (row.remat for row in _rows(job))
-    if requested.remat != Space().remat or "offload" in tried.remat or not any("offload" in row for row in has):
+    alone, piped = _rows(job)
+    if requested.remat != Space().remat or "offload" in tried.remat:
+        return None
+    if "offload" not in alone.remat and "offload" not in piped.remat:
         return None
     return replace(tried, remat=("offload",))
 
@@ -159,10 +171,14 @@ def settled(job: Job, plan: Plan, named: frozenset[str]) -> Plan:
 
 def settlements(before: Plan, after: Plan, stack: str) -> list[str]:
     """What was taken for words that were not given, in a note."""
-    names = ("dtype", "zero", *_CHOICES, *_FIXED)
-    changed = [name for name in names if getattr(before, name) != getattr(after, name)]
-    chosen = [f"{name}={str(getattr(after, name)).lower()}" for name in changed]
-    return [f"Taken as {stack} has it there: {', '.join(chosen)}."] if chosen else []
+    chosen: list[str] = []
+    for name in ("dtype", "zero", *_CHOICES, *_FIXED):
+        value = getattr(after, name)
+        if value != getattr(before, name):
+            chosen.append(f"{name}={str(value).lower()}")
+    if not chosen:
+        return []
+    return [f"Taken as {stack} has it there: {', '.join(chosen)}."]
 
 
 def other_format(chip: Chip, before: Plan, after: Plan) -> list[str]:
@@ -191,8 +207,10 @@ def refusals(job: Job, requested: Space) -> list[str]:
         here = piped if axis == "pipe" else row
         moot = space.fixed.get(axis) == 1 or (axis and axis not in here.axes)
         if not moot and not any(entry(word, value) in getattr(here, word) for value in wanted):
-            shown = {axis: max(2, getattr(pinned, axis))} if axis else {}
-            reasons.append(refused(job.stack.name, here, replace(pinned, **{word: wanted[0]}, **shown), word))
+            shown = replace(pinned, **{word: wanted[0]})
+            if axis:  # on a mesh where the word makes a difference
+                shown = replace(shown, **{axis: max(2, getattr(pinned, axis))})
+            reasons.append(refused(job.stack.name, here, shown, word))
     return reasons
 
 
@@ -200,12 +218,15 @@ def offered_words(job: Job, space: Space, kind: Kind, block: dict[str, Any]) -> 
     """The words of rows of a kind that the stack takes; all of them have a pipeline or none has, and they are alike in
     what is advised against."""
     row = _rows(job)[bool(block["pipe"][-1] > 1)]
-    zero_is_named = "zero" in space.named
-    advised = [advice for advice in advice_on(job.slice.chip, row) if concerned(advice, block)[-1]]
-    left_out = (
-        {*row.unreleased_zero, *(stage for advice in advised for stage in advice.zero)} if not zero_is_named else set()
-    )
-    zero = [stage for stage in choices(row, space.words, "zero") if stage not in left_out] if kind.state else space.zero
+    left_out: set[int] = set()  # stages of ZeRO that are tried only when asked for
+    if "zero" not in space.named:
+        left_out.update(row.unreleased_zero)
+        for advice in advice_on(job.slice.chip, row):
+            if concerned(advice, block)[-1]:
+                left_out.update(advice.zero)
+    zero = space.zero
+    if kind.state:
+        zero = tuple(stage for stage in choices(row, space.words, "zero") if stage not in left_out)
     return [
         settings
         for settings in kind.words(space)
@@ -217,24 +238,28 @@ def offered_alike(job: Job, table: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The rows of a table, sorted by their stages, in parts that `offered_words` offers the same words: those without a
     pipeline and those with one, each by what is advised against."""
     alone, piped = _rows(job)
-    advice = [advice_on(job.slice.chip, row) for row in (alone, piped)]
+    advice = (advice_on(job.slice.chip, alone), advice_on(job.slice.chip, piped))
     if not any(advice) and (alone.zero, alone.context_by) == (piped.zero, piped.context_by):
         yield table
         return
     # Rows are sorted by their stages, those without a pipeline first.
     staged = int(numpy.searchsorted(table["pipe"], 2))
     for rows, advised in zip((slice(0, staged), slice(staged, None)), advice, strict=True):
-        part = {name: values[rows] for name, values in table.items()}
+        part = select_rows(table, rows)
         kinds = numpy.zeros(len(part["pipe"]), int)
         for advice_row in advised:
             kinds = 2 * kinds + concerned(advice_row, part)
-        yield from ({name: values[kinds == kind] for name, values in part.items()} for kind in numpy.unique(kinds))
+        for kind in numpy.unique(kinds):
+            yield select_rows(part, kinds == kind)
 
 
 def advice_on(chip: Chip, row: Legality) -> tuple[AdvisedAgainst, ...]:
     """What a stack's makers advise against on a chip, of what it runs."""
-    runs = [advice for advice in row.advised_against if not set(advice.zero).isdisjoint(row.zero)]
-    return tuple(advice for advice in runs if not native(chip, advice.without))
+    advised: list[AdvisedAgainst] = []
+    for advice in row.advised_against:
+        if not set(advice.zero).isdisjoint(row.zero) and not native(chip, advice.without):
+            advised.append(advice)
+    return tuple(advised)
 
 
 def concerned(advice: AdvisedAgainst, degrees: dict[str, Any]) -> Any:

@@ -92,14 +92,16 @@ def job_band(job: Job, plan: Plan) -> Band:
                 break
     kind = kind_of(job, plan)
     band = band_of(kind)
-    published = (row for name, row in published_kinds() if name == kind.plan_name and row["pipe"] >= plan.pipe)
-    largest = max((row["chips"] for row in published), default=0)
+    largest = 0  # chips of the largest published run of such a plan
+    for name, row in published_kinds():
+        if name == kind.plan_name and row["pipe"] >= plan.pipe:
+            largest = max(largest, row["chips"])
     tuned = job.tuning.method != "full"
     if not tuned and (kind.stack in UNNAMED or not kind.split or job.slice.chips <= SCALE * largest):
         return replace(band, sentence=_with_sources(job, kind, band.name, band.text))
     # Wider on both sides, in logarithms.
     wider = tables()["unpublished"]
-    low, high = (math.expm1(wider * math.log1p(side)) for side in (band.low, band.high))
+    low, high = math.expm1(wider * math.log1p(band.low)), math.expm1(wider * math.log1p(band.high))
     missing = kind_name(kind.plan_name).replace("runs", "run", 1)
     if tuned:
         missing += f" with {job.tuning.method}"

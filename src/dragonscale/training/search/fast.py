@@ -42,15 +42,12 @@ STATE = ("fsdp", "expert", "context", "tensor", "pipe")
 
 
 def take(value: Any, part: Any) -> Any:
-    """The rows `part` (a slice, a list of slices, or places) of every array in a record; rows are the last axis."""
+    """The rows `part` (a slice or indices) of every array in a record; rows are the last axis."""
     if isinstance(value, numpy.ndarray):
+        # One value that stands for all rows stays so.
         if not value.ndim or value.shape[-1] == 1:
             return value
-        return (
-            numpy.concatenate([value[..., item] for item in part], axis=-1)
-            if isinstance(part, list)
-            else value[..., part]
-        )
+        return value[..., part]
     if isinstance(value, dict):
         return {key: take(item, part) for key, item in value.items()}
     if isinstance(value, tuple):
@@ -94,9 +91,11 @@ class Shapes:
 
 def shapes_of(job: Job, blocks: list[dict[str, Any]]) -> tuple[Shapes, list[Any]]:
     """The shapes of some blocks, and for each block which of them its rows have."""
-    whole = {name: numpy.concatenate([block[name] for block in blocks]) for name in blocks[0]}  # (rows of all blocks,)
+    whole: dict[str, Any] = {}
+    for name in blocks[0]:
+        whole[name] = numpy.concatenate([block[name] for block in blocks])  # (rows of all blocks,)
     distinct, which = alike(whole, SHAPE)
-    degrees = {name: values[distinct] for name, values in whole.items()}
+    degrees = take(whole, distinct)
     ends = numpy.cumsum([len(block["pipe"]) for block in blocks])[:-1]
     return Shapes(degrees, lay_wires(degrees, job.slice, AXES)), numpy.split(which, ends)
 
@@ -189,7 +188,7 @@ class Costs:
 
     def at(self, places: Any) -> "Costs":
         """The costs of some of the rows."""
-        return Costs(*(take(getattr(self, item.name), places) for item in fields(self)))
+        return take(self, places)
 
 
 @dataclass(frozen=True)
@@ -208,8 +207,9 @@ class Judged:
         fullest; what is listed is judged alone."""
         whole = sum(chosen.layers.fullest.values()) / chosen.degrees["virtual"]  # layers of one chunk
         layers = numpy.full(len(chosen), float(layers_of(word)))
+        none_line, block_line = lines  # of no recompute, and of recompute of whole layers
         if word == SOME_LAYERS:
-            none, block = (self.hbm_bytes[line] for line in lines)
+            none, block = self.hbm_bytes[none_line], self.hbm_bytes[block_line]
             # Bytes fall on a line from no recompute to all of it: where it crosses the limit. Rows on which recompute
             # saves nothing divide by zero and are sorted out below.
             with numpy.errstate(all="ignore"):
@@ -218,13 +218,14 @@ class Judged:
         share = numpy.minimum(layers / whole, 1.0)[places]
 
         def between(values: Any) -> Any:
-            none, block = (numpy.broadcast_to(values[line], len(chosen))[places] for line in lines)
+            none = numpy.broadcast_to(values[none_line], len(chosen))[places]
+            block = numpy.broadcast_to(values[block_line], len(chosen))[places]
             return none + share * (block - none)
 
-        columns = {item.name: take(getattr(chosen, item.name), places) for item in fields(Chosen)}
-        columns["degrees"][SOME_LAYERS] = layers[places].astype(int)
+        recomputed = take(chosen, places)
+        recomputed.degrees[SOME_LAYERS] = layers[places].astype(int)
         possible = numpy.broadcast_to(self.possible, len(chosen))[places]
-        return Chosen(**columns), Judged([between(self.seconds)], [between(self.hbm_bytes)], possible)
+        return recomputed, Judged([between(self.seconds)], [between(self.hbm_bytes)], possible)
 
 
 def judge_rows(
@@ -239,22 +240,19 @@ def judge_rows(
         of = f"plans with {plan} on {setting.slice}"
         check_terms({**time.exposed, "stragglers": stragglers}, chosen.wires.possible, of)
     if bounds:
-        plans = (replace(plan, remat=remat) for remat in remats)
-        pairs = zip(plans, bounds, strict=True)
-        seconds = maximum(
-            seconds, numpy.stack([lower_bounds(rows, policy_plan, chosen, costs) for policy_plan, costs in pairs])
-        )
-    shape = (len(remats), len(chosen))  # (policies, rows)
-    settings = [replace(setting, plan=replace(plan, remat=remat)) for remat in remats]
-    sizes_of_policies = [
-        _rank(policy_setting, chosen, expected.memory, saved)
-        for policy_setting, saved in zip(settings, expected.saved, strict=True)
-    ]
-    for remat, sizes in zip(
-        remats, sizes_of_policies, strict=True
-    ):  # infinite where the host lacks memory, never unknown
+        least = []  # by policy
+        for remat, costs in zip(remats, bounds, strict=True):
+            least.append(lower_bounds(rows, replace(plan, remat=remat), chosen, costs))
+        seconds = maximum(seconds, numpy.stack(least))
+    hbm_bytes = []  # by policy
+    for remat, saved in zip(remats, expected.saved, strict=True):
+        policy_setting = setting.with_remat(remat)
+        sizes = _rank(policy_setting, chosen, expected.memory, saved)
+        # Sizes are infinite where the host lacks memory, never unknown.
         check_terms({"memory": numpy.where(numpy.isnan(sizes), sizes, 0.0)}, chosen.wires.possible, f"remat={remat}")
-    return Judged(numpy.broadcast_to(seconds, shape), sizes_of_policies, chosen.wires.possible)
+        hbm_bytes.append(sizes)
+    shape = (len(remats), len(chosen))  # (policies, rows)
+    return Judged(numpy.broadcast_to(seconds, shape), hbm_bytes, chosen.wires.possible)
 
 
 def _parts(chosen: Chosen, costs: Costs) -> StepParts:
@@ -287,27 +285,30 @@ def cost_rows(rows: PlanRows, plan: Plan, remats: tuple[str, ...], bound: bool =
     """What all rows cost under some words and each of some remat policies, whatever the schedule:
     expected, or at best."""
     setting = rows.setting(plan, detail=bound)
-    sums = {section.name: _sums(rows, setting, section, remats, bound) for section in setting.sections}
-    memory = {section.name: _held(rows, setting, section) for section in setting.sections}
+    sums: dict[str, SectionSums] = {}
+    memory: dict[str, SectionMemory] = {}
+    for section in setting.sections:
+        sums[section.name] = _sums(rows, setting, section, remats, bound)
+        memory[section.name] = _held(rows, setting, section)
     saved = tuple(_saved(rows, setting, remat) for remat in remats)
     copies = rows.degrees["data"] * rows.degrees["fsdp"] * rows.degrees["expert"]
     rounds = rows.degrees["pipe"], float(rows.job.batch) / (copies * rows.degrees["microbatch"])
     passes = []  # (forward, backward) by policy
     for remat in remats:
-        here = replace(setting, plan=replace(plan, remat=remat))
+        here = setting.with_remat(remat)
         if setting.stack.memory.kept_moves:  # moving what a policy keeps takes time
             for section in setting.sections:
                 memory[section.name] = replace(memory[section.name], activations=_kept(rows, here, section))
         least = bound_passes(sums, here.plan, here.tuning.passes) if bound else None
         passes.append(least or layer_passes(here, sums, memory, *rounds))
-    forward, backward = ({name: _stacked([pair[way][name] for pair in passes]) for name in sums} for way in (0, 1))
-    return Costs(
-        {name: _once(section_sums) if not bound else section_sums for name, section_sums in sums.items()},
-        forward,
-        backward,
-        memory,
-        saved,
-    )
+    forward: dict[str, LayerPass] = {}
+    backward: dict[str, LayerPass] = {}
+    for name in sums:
+        forward[name] = _stacked([pair[0][name] for pair in passes])
+        backward[name] = _stacked([pair[1][name] for pair in passes])
+    if not bound:
+        sums = {name: _once(section_sums) for name, section_sums in sums.items()}
+    return Costs(sums, forward, backward, memory=memory, saved=saved)
 
 
 def _sums(rows: PlanRows, setting: Setting, section: Section, remats: tuple[str, ...], bound: bool) -> SectionSums:
@@ -375,7 +376,7 @@ def _bytes(rows: PlanRows, setting: Setting, section: Section, names: tuple[str,
 
 def _saved(rows: PlanRows, setting: Setting, remat: str) -> dict[str, Any]:
     """What each section saves under a remat policy: bytes, or the parts that XLA's buffers are counted by."""
-    here, saved = replace(setting, plan=replace(setting.plan, remat=remat)), {}
+    here, saved = setting.with_remat(remat), {}
     for section in setting.sections:
         if setting.stack.memory.allocator == "xla":
             saved[section.name] = _xla_parts(rows, here, section)
@@ -406,10 +407,14 @@ def _once(sums: SectionSums) -> SectionSums:
 
 def _stacked(passes: list[LayerPass]) -> LayerPass:
     """Passes under several remat policies as one, a line for each, their moves added up."""
-    shown = [sum((exposed for _, exposed in layer_pass.moves.values()), 0.0) for layer_pass in passes]
-    names = [item.name for item in fields(LayerPass) if item.name != "moves"]
-    plain = {name: _lines([getattr(layer_pass, name) for layer_pass in passes]) for name in names}
-    return LayerPass(**plain, moves={"moves": (0.0, _lines(shown))})
+    exposed_s = []  # of all moves together, by policy
+    for layer_pass in passes:
+        exposed_s.append(sum((exposed for _, exposed in layer_pass.moves.values()), 0.0))
+    stacked: dict[str, Any] = {"moves": {"moves": (0.0, _lines(exposed_s))}}
+    for quantity in fields(LayerPass):
+        if quantity.name != "moves":
+            stacked[quantity.name] = _lines([getattr(layer_pass, quantity.name) for layer_pass in passes])
+    return LayerPass(**stacked)
 
 
 def _lines(values: list[Any]) -> Any:

@@ -19,6 +19,11 @@ from dragonscale.training.plan.stages import layout_for
 _FORMATS = ("bf16", "fp16", "fp32", "tf32", "fp8", "mxfp8", "nvfp4", "mxfp4", "fp4", "int8", "int4")
 
 
+def dim_sizes(model: Transformer, dim: str) -> list[int]:
+    """The size of a dim in each section of the model that has it, such as `e`, the experts."""
+    return [section.dims[dim] for section in model.program().sections if dim in section.dims]
+
+
 def trains_in(chip: Chip, row: Legality) -> tuple[str, ...]:
     """The formats that both the stack and the chip have, the stack's usual one first."""
     return tuple(dtype for dtype in row.formats.get(family(chip), ()) if native(chip, dtype))
@@ -51,8 +56,13 @@ def illegal_words(job: Job, plan: Plan) -> list[str]:
     if lacking := uncomputed(name, row, job.model):
         return [f"{lacking}; take --stack auto"]
     reasons = _formats(chip, name, row, plan.dtype) or _experts_in(name, row, job.model, plan.dtype)
-    reasons += [_no_axis(job, name, row, plan, axis) for axis in AXES if not _has_axis(row, plan, axis)]
-    reasons += [refused(name, row, plan, word) for word in WORDS if not takes(row, plan, word, job.experts > 0)]
+    for axis in AXES:
+        is_data = axis == "fsdp" and plan.zero == 0  # `fsdp` that shards nothing is `data`
+        if plan[axis] > 1 and axis not in row.axes and not is_data:
+            reasons.append(_no_axis(job, name, row, plan, axis))
+    for word in WORDS:
+        if not takes(row, plan, word, job.experts > 0):
+            reasons.append(refused(name, row, plan, word))
     return reasons
 
 
@@ -69,7 +79,7 @@ def uncomputed(name: str, row: Legality, model: Transformer) -> str:
 
 def _experts_in(name: str, row: Legality, model: Transformer, dtype: str) -> list[str]:
     """A clause that a stack does not multiply a model's experts in a format; none if it does, or for a dense model."""
-    if dtype not in row.dense_formats or not any("e" in section.dims for section in model.program().sections):
+    if dtype not in row.dense_formats or not dim_sizes(model, "e"):
         return []
     return [f"stack {name} does not multiply experts in {dtype} yet; take dtype=bf16"]
 
@@ -92,11 +102,6 @@ def _formats(chip: Chip, name: str, row: Legality, dtype: str) -> list[str]:
 def _because(row: Legality, word: str) -> str:
     """The stack's reason for what it supports, in parentheses; empty where the table has none."""
     return f" ({row.because[word]})" if word in row.because else ""
-
-
-def _has_axis(row: Legality, plan: Plan, axis: str) -> bool:
-    # `fsdp` that shards nothing is `data`.
-    return plan[axis] == 1 or axis in row.axes or (axis == "fsdp" and plan.zero == 0)
 
 
 def _no_axis(job: Job, name: str, row: Legality, plan: Plan, axis: str) -> str:
@@ -139,7 +144,7 @@ def entry(word: str, value: Any) -> Any:
 def choices(row: Legality, plan: Plan, word: str) -> tuple[Any, ...]:
     """The values of a setting that a stack supports, given the other settings of a plan."""
     values = getattr(row, word)
-    if word == "zero" and _is_whole(row, plan):
+    if word == "zero" and plan.optimizer in row.whole_optimizers:  # which take whole weights and gradients
         return tuple(stage for stage in values if stage < 2)
     if word == "offload":
         excluded: set[str] = set()
@@ -149,11 +154,6 @@ def choices(row: Legality, plan: Plan, word: str) -> tuple[Any, ...]:
             excluded.add("parameters")
         return tuple(value for value in values if value not in excluded)
     return values
-
-
-def _is_whole(row: Legality, plan: Plan) -> bool:
-    """Whether the plan's optimizer takes whole weights and gradients."""
-    return plan.optimizer in row.whole_optimizers
 
 
 def takes(row: Legality, plan: Plan, word: str, experts: bool = True) -> bool:
@@ -179,9 +179,9 @@ def _written(value: Any) -> str:
 
 def refused(name: str, row: Legality, plan: Plan, word: str) -> str:
     """A clause that a stack does not support a setting of a plan, and what it supports instead."""
-    has, value, why = [_written(choice) for choice in choices(row, plan, word)], plan[word], word
+    value, why = plan[word], word
     where = " with a pipeline" if plan.pipe > 1 and word in ("zero", "context_by") else ""
-    if word == "zero" and value in row.zero and _is_whole(row, plan):
+    if word == "zero" and value in row.zero and plan.optimizer in row.whole_optimizers:
         where, why = f" with optimizer={plan.optimizer}", "whole_optimizers"
     if word == "offload" and value in row.offload:
         where, why = f" with optimizer={plan.optimizer}", "hosted_optimizers"
@@ -189,7 +189,8 @@ def refused(name: str, row: Legality, plan: Plan, word: str) -> str:
     if word == "offload" and value == "parameters" and value in row.offload and plan.zero != 3:
         fetched = f"stack {name} fetches weights from the host where zero=3 gathers them"
         return f"{fetched}, not with zero={plan.zero}; take zero=3"
-    only = f"only {', '.join(has)}{_because(row, why)}"
+    supported = ", ".join(map(_written, choices(row, plan, word)))
+    only = f"only {supported}{_because(row, why)}"
     return f"stack {name} cannot run {word}={_written(value)}{where}, {only}; take {word}={take}"
 
 
@@ -197,7 +198,7 @@ def undivided_by(job: Job, name: str, row: Legality, plan: Plan) -> list[str]:
     """The sizes that this stack in particular cannot divide as the plan asks, a clause each."""
     reasons: list[str] = []
     if not shares_kv(job, row, plan.tensor):
-        kv = min(section.dims["k"] for section in job.model.program().sections if "k" in section.dims)
+        kv = min(dim_sizes(job.model, "k"))
         why = f"{kv} KV heads cannot be split {plan.tensor} ways"
         if kv > plan.tensor:
             why = f"tensor={plan.tensor} does not divide {kv}"
@@ -209,7 +210,9 @@ def undivided_by(job: Job, name: str, row: Legality, plan: Plan) -> list[str]:
         reasons.append(
             f"stack {name} does not slice experts, and {job.experts} are fewer than {ways}{_because(row, 'etp')}"
         )
-    spread = plan.expert * (plan.context if plan.fold == "context" else 1)
+    spread = plan.expert
+    if plan.fold == "context":
+        spread *= plan.context
     if job.experts and row.whole_spread and plan.etp and plan.tensor > 1 and spread > 1:
         reasons.append(
             f"stack {name} slices experts over tensor only where no other ranks hold different ones, and {spread} do"
@@ -241,8 +244,8 @@ def undivided_by(job: Job, name: str, row: Legality, plan: Plan) -> list[str]:
 
 def shares_kv(job: Job, row: Legality, tensor: int) -> bool:
     """Whether the stack splits KV heads over so many tensor ranks."""
-    heads = [section.dims["k"] for section in job.model.program().sections if section.dims.get("k", 0) > 1]
-    return row.shared_kv or all(count % tensor == 0 for count in heads)
+    # One KV head is copied to every rank.
+    return row.shared_kv or all(heads % tensor == 0 or heads <= 1 for heads in dim_sizes(job.model, "k"))
 
 
 def counts_ends(row: Legality) -> bool:

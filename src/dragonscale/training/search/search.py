@@ -7,7 +7,7 @@ still says what to change.
 The plans that a search shows: the recommended one first, then others by time, no two of them the same to a reader.
 
 Twins, plans of one shape of mesh whose time and memory are the same to a thousandth, are shown once, as the simplest of
-them; and of a shape at most `OF_A_SHAPE` are shown while there are others.
+them; and of a shape at most `MAX_OF_A_SHAPE` are shown while there are others.
 """
 
 import math
@@ -37,6 +37,7 @@ from dragonscale.training.plan.stages import BOTH_WAYS
 from dragonscale.training.search.allowed_space import fallback, offered, offered_alike, offered_words, refusals
 from dragonscale.training.search.error_bands import job_error
 from dragonscale.training.search.fast import (
+    Costs,
     PlanRows,
     Shapes,
     choose,
@@ -49,36 +50,49 @@ from dragonscale.training.search.fast import (
 from dragonscale.training.search.headroom import leaves_room
 from dragonscale.training.search.legal import deals, illegal, unrunnable
 from dragonscale.training.search.run_kinds import needed_gains
-from dragonscale.training.search.search_memory import SHAPE, Candidate, Keeper
-from dragonscale.training.search.space import Kind, Space, deals_heads, even_chunks, kind_of, kinds_of, rows_of
+from dragonscale.training.search.search_memory import SHAPE, Candidate, Keeper, SeenRows
+from dragonscale.training.search.space import (
+    Kind,
+    Space,
+    deals_heads,
+    even_chunks,
+    kind_of,
+    kinds_of,
+    rows_of,
+    select_rows,
+)
 
-BLOCK = 16384
-"""Rows worked on at once: small enough for a processor's cache, large enough that NumPy's overhead does not show."""
+# Rows judged at once: small enough for a processor's cache, large enough that NumPy's overhead does not show.
+BLOCK_ROWS = 16384
 
-SAMPLE = 8
-"""Plans of the front whose lower bounds are looked at."""
+# Plans of the front whose lower bounds are checked.
+FRONT_SAMPLE = 8
 
-TIGHT_SHOWN = 2
-"""Plans that leave no room in memory, at most, beside the recommended one and others that do."""
+# Plans listed that leave no headroom in memory, beside the recommended one and others that do.
+MAX_TIGHT = 2
 
-OFFLOADS_FROM = 200e9
-"""Bytes a second to the host from which a search sends activations there: NVLink-C2C of Grace, where NVIDIA's recipes
-do (Megatron-Bridge: Llama 3 70B on GB200, fsdp=64 with 20 layers); over PCIe no run is published."""
-FINALISTS, OFFLOAD_GAIN = 5, 0.03
-"""Plans of which that is tried, and what it must gain to be recommended: it needs pinned host memory and is rare."""
+# Bytes a second to the host from which a search offloads activations: NVLink-C2C of Grace, where NVIDIA's recipes do
+# (Megatron-Bridge: Llama 3 70B on GB200, fsdp=64 with 20 layers); over PCIe no run is published.
+MIN_OFFLOAD_BANDWIDTH = 200e9
+# The best plans, which are tried with offloading too.
+FINALISTS = 5
+# The speedup from which offloading is recommended: it needs pinned host memory and is rare.
+MIN_OFFLOAD_GAIN = 0.03
+
 NOT_OFFERED = "not supported by the stack"
 """Plans that the stack cannot run, or that a search tries only when asked."""
 Progress = Callable[[int, int], None]
+"""Called with the plans judged so far, and how many there are."""
 
-
-PARTS = 1000
+# Steps of a progress bar for each of several searches.
+TICKS = 1000
 
 
 def shared(progress: Progress | None, done: int, parts: int) -> Progress | None:
     """One bar over several searches: this is the search after `done` of `parts`."""
     if progress is None:
         return None
-    return lambda finished, total: progress(int((done + finished / max(total, 1)) * PARTS), parts * PARTS)
+    return lambda finished, total: progress(int((done + finished / max(total, 1)) * TICKS), parts * TICKS)
 
 
 @dataclass
@@ -123,44 +137,42 @@ def search(
     if refusals(job, requested):
         return Found([], [], 0, 0, {}, None, time.perf_counter() - start)
     dtype, free = space.words.dtype, SOME_LAYERS in space.remat and "offload" not in requested.named
-    sends = free and space.words.offload == "none" and job.slice.chip.host_link >= OFFLOADS_FROM
-    pool_size = max(count, FINALISTS) if sends else count  # so that what is taken does not hang on how many are shown
+    offloads = free and space.words.offload == "none" and job.slice.chip.host_link >= MIN_OFFLOAD_BANDWIDTH
+    # The recommendation does not depend on how many plans are shown.
+    pool_size = max(count, FINALISTS) if offloads else count
     # First without lower bounds, which hardly ever decide.
     keeper = Keeper(job, pool_size, slack, dtype)
     _run(keeper, space, progress, bounded=False)
     if not keeper.pools[0].size and (last_resort := fallback(job, requested, space)) is not None:
         _run(keeper, last_resort, progress, bounded=False)
         space = replace(space, remat=(*space.remat, *last_resort.remat))
-    result = _found(keeper)
+    result = _result_of(keeper)
     shown = [*result.best, result.fastest]
     if count > 1:  # of a search for one plan nothing else is shown
-        shown += [*result.front[:: -(-len(result.front) // SAMPLE) or 1], result.runs]
+        shown += [*result.front[:: -(-len(result.front) // FRONT_SAMPLE) or 1], result.runs]
     if bounded and _flattered(job, [candidate for candidate in shown if candidate is not None]):
         keeper = Keeper(job, pool_size, slack, dtype)
         _run(keeper, space, progress, bounded=True)
-        result = _found(keeper)
+        result = _result_of(keeper)
     # Plans that the stack cannot run are counted, not costed.
     left_out = max(whole_size(job, requested) - result.searched, 0)
     misses = {NOT_OFFERED: left_out} | result.misses
     searched = result.searched + left_out
     best = [_alone(job, candidate, SOME_LAYERS in space.remat) for candidate in result.best]
-    if sends and best:
+    if offloads and best:
         best = _with_offload(job, best[:FINALISTS], slack) + best[FINALISTS:]
     fastest = result.fastest and _alone(job, result.fastest, False)
-    changed = {
-        "fastest": min(
-            (candidate for candidate in (fastest, *best[:1]) if candidate),
-            key=lambda candidate: candidate.seconds,
-            default=None,
-        )
-    }
+    # With fewer layers recomputed the recommended plan may be the fastest.
+    if best and (fastest is None or best[0].seconds < fastest.seconds):
+        fastest = best[0]
     elapsed = time.perf_counter() - start
-    return replace(result, **changed, best=best[:count], searched=searched, misses=misses, seconds=elapsed)
+    return replace(result, fastest=fastest, best=best[:count], searched=searched, misses=misses, seconds=elapsed)
 
 
-def _found(keeper: Keeper) -> Found:
-    ranked, runs = (keeper.ranked(pool) for pool in range(2))
-    others = [*keeper.leading(), *keeper.tight()[:TIGHT_SHOWN]]
+def _result_of(keeper: Keeper) -> Found:
+    """The result of a search as far as its plans were judged together."""
+    ranked, runs = keeper.ranked(0), keeper.ranked(1)
+    others = [*keeper.leading(), *keeper.tight()[:MAX_TIGHT]]
     best = listed(ranked, others, keeper.count, keeper.job.sequence)
     fastest = next(iter(keeper.front.labels), None)
     runnable = next((candidate for candidate in runs if not unrunnable(candidate.plan, keeper.job.model)), None)
@@ -191,7 +203,7 @@ def _with_offload(job: Job, best: list[Candidate], slack: float) -> list[Candida
         gains = needed_gains(job, vars(candidate.plan), candidate.plan.zero, job_error(job), candidate.plan.dtype)
         return candidate.seconds * float(handicap(gains, slack))
 
-    enough = weighed(best[0]) / (1 + OFFLOAD_GAIN)  # it must gain that much over the recommended plan
+    enough = weighed(best[0]) / (1 + MIN_OFFLOAD_GAIN)  # it must gain that much over the recommended plan
     sent = [candidate for candidate in tried if layers_of(candidate.plan.offload) and weighed(candidate) < enough]
     recommended = min(sent, key=weighed, default=best[0])
     return [recommended, *(candidate for candidate in tried if candidate.plan not in (recommended.plan, best[0].plan))]
@@ -234,56 +246,63 @@ def _flattered(job: Job, candidates: list[Candidate]) -> bool:
 
 
 def _run(keeper: Keeper, space: Space, progress: Progress | None, bounded: bool) -> None:
+    """Judge every plan of a space, block by block; the keeper remembers the best. `bounded`: with lower bounds."""
     job, before = keeper.job, keeper.searched
     table = list(blocks(job, rows_of(job, space), space.words.etp))
     total = before + sum(block_size(job, space, kind, block) for kind, _, block in table)
     policies = tuple(dict.fromkeys(policy for remat in space.remat for policy in layer_policies(remat)))
+    layout = space.words.layout
+    if layout == "even" and keeper.layers:
+        layout = ""  # the search deals the layers itself
     for (kind, (folded, undivided), block), (shapes, which) in zip(table, _shapes(job, table), strict=True):
         rows = PlanRows(job, block, folded, dict(undivided), shapes, which)
-        named = space.words.layout if space.words.layout != "even" else "" if keeper.layers else "even"
-        batches = [
-            (names, keeper.batch(choose(rows, *picked, named))) for names, picked in batches_of(job, space, block)
-        ]
+        batches: list[tuple[tuple[str, ...], SeenRows]] = []
+        for schedules, (places, virtual) in batches_of(job, space, block):
+            batches.append((schedules, keeper.batch(choose(rows, places, virtual, layout))))
         for settings in offered_words(job, space, kind, block):
-            kinds = {costed_as(job, settings, schedule) for schedules, _ in batches for schedule in schedules}
-            # Most schedules cost the same before layers are put into stages.
-            costs = {alike: cost_rows(rows, replace(settings, schedule=alike), policies) for alike in kinds}
-            bounds = policies if bounded else ()
-            least = [cost_rows(rows, replace(settings, remat=policy), (policy,), bound=True) for policy in bounds]
+            costs: dict[str, Costs] = {}  # by the schedule that costs the same before layers are put into stages
+            least: list[Costs] = []
+            if bounded:
+                for policy in policies:
+                    least.append(cost_rows(rows, replace(settings, remat=policy), (policy,), bound=True))
             for schedules, batch in batches:
                 chosen = batch.chosen
                 floor = [bound_costs.at(chosen.places) for bound_costs in least]
-                kinds = {costed_as(job, settings, schedule) for schedule in schedules}
-                at_places = {alike: costs[alike].at(chosen.places) for alike in kinds}
+                batch_costs: dict[str, Costs] = {}  # the same, of the rows of this batch
                 for schedule in schedules:
+                    alike = costed_as(job, settings, schedule)
+                    if alike not in costs:
+                        costs[alike] = cost_rows(rows, replace(settings, schedule=alike), policies)
+                    if alike not in batch_costs:
+                        batch_costs[alike] = costs[alike].at(chosen.places)
                     named = replace(settings, schedule=schedule)
-                    here = at_places[costed_as(job, settings, schedule)]
-                    judged = judge_rows(rows, named, policies, chosen, here, floor)
+                    judged = judge_rows(rows, named, policies, chosen, batch_costs[alike], floor)
                     if settings.context_by == "ulysses":
                         judged = replace(judged, possible=judged.possible & deals_heads(job, settings, chosen.degrees))
                     for remat in space.remat:
-                        lines, judged_rows = (
-                            [policies.index(policy) for policy in layer_policies(remat)],
-                            (batch, judged),
-                        )
-                        plan, of = replace(named, remat=remat), chosen
-                        if len(lines) > 1:
-                            of, between = judged.with_layers(chosen, lines, remat, keeper.room)
-                            if not len(of.degrees[SOME_LAYERS]):
-                                continue
-                            lines, judged_rows = [0], (keeper.batch(of), between)
-                        keeper.see(plan, *judged_rows, lines[0], partial(rows.uneven_bytes, plan, of))
+                        plan = replace(named, remat=remat)
+                        lines = [policies.index(policy) for policy in layer_policies(remat)]
+                        if len(lines) == 1:
+                            keeper.see(plan, batch, judged, lines[0], partial(rows.uneven_bytes, plan, chosen))
+                            continue
+                        # Some layers are recomputed: time and bytes between those of two policies.
+                        some, between = judged.with_layers(chosen, lines, remat, keeper.room)
+                        if len(some.degrees[SOME_LAYERS]):
+                            keeper.see(plan, keeper.batch(some), between, 0, partial(rows.uneven_bytes, plan, some))
                     if progress is not None:
                         progress(keeper.searched, total)
 
 
 def _shapes(job: Job, table: list[Any]) -> list[tuple[Shapes, Any]]:
     """The shapes that blocks of one structure share, for each block."""
+    blocks_of: dict[Structure, list[int]] = {}
+    for index, (_, structure, _) in enumerate(table):
+        blocks_of.setdefault(structure, []).append(index)
     by_block: dict[int, tuple[Shapes, Any]] = {}
-    for structure in {other for _, other, _ in table}:
-        mine = [index for index, (_, other, _) in enumerate(table) if other == structure]
-        shapes, which = shapes_of(job, [table[index][2] for index in mine])
-        by_block |= {index: (shapes, part) for index, part in zip(mine, which, strict=True)}
+    for indices in blocks_of.values():
+        shapes, which = shapes_of(job, [table[index][2] for index in indices])
+        for index, rows in zip(indices, which, strict=True):
+            by_block[index] = (shapes, rows)
     return [by_block[index] for index in range(len(table))]
 
 
@@ -300,21 +319,20 @@ def blocks(job: Job, table: dict[str, Any], etp: bool = False) -> Iterator[tuple
     for kind in numpy.unique(kinds).tolist():
         # Rows are sorted by kind.
         start, stop = int(numpy.searchsorted(kinds, kind)), int(numpy.searchsorted(kinds, kind, side="right"))
-        rows = {name: values[start:stop] for name, values in table.items()}
+        rows = select_rows(table, slice(start, stop))
         distinct, which = structures(job, rows, etp)
         for number, structure in enumerate(distinct):
-            mine = rows if len(distinct) == 1 else {name: values[which == number] for name, values in rows.items()}
+            mine = rows if len(distinct) == 1 else select_rows(rows, which == number)
             for part in offered_alike(job, mine):
-                for begin in range(0, len(part["pipe"]), BLOCK):
-                    block = {name: values[begin : begin + BLOCK] for name, values in part.items()}
-                    yield kind_of(kind), structure, block
+                for begin in range(0, len(part["pipe"]), BLOCK_ROWS):
+                    yield kind_of(kind), structure, select_rows(part, slice(begin, begin + BLOCK_ROWS))
 
 
-Picked = tuple[Any, Any]
+PickedRows = tuple[Any, Any]
 """Places of rows, and the chunks per rank of each."""
 
 
-def batches_of(job: Job, space: Space, block: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], Picked]]:
+def batches_of(job: Job, space: Space, block: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], PickedRows]]:
     """Schedules with the rows that they can run. Without a pipeline every schedule is the same, and only one is tried;
     interleaving takes every row as often as there are ways to deal its layers evenly."""
     pipe = block["pipe"]
@@ -325,24 +343,35 @@ def batches_of(job: Job, space: Space, block: dict[str, Any]) -> Iterator[tuple[
     if space.fixed.get("virtual", 1) == 1:
         if staged:
             yield ("1f1b",), (slice(0, staged), numpy.ones(staged, int))
-        for names in _alike(row, space.schedule) if staged < total else ():
+        for names in _alike(row, space.schedule):
+            if staged == total:  # no row has a pipeline
+                break
             places = staged + numpy.flatnonzero(allowed(names[0], row, pipe[staged:], rounds[staged:]))
             if len(places):
                 all_of_them = slice(staged, total) if len(places) == total - staged else places
                 yield names, (all_of_them, numpy.ones(len(places), int))
     if "interleaved" in space.schedule:
-        yield from ((("interleaved",), picked) for picked in _dealt(job, space, row, pipe, rounds))
+        for picked in _dealt(job, space, row, pipe, rounds):
+            yield ("interleaved",), picked
 
 
 def _alike(row: Legality, schedules: tuple[str, ...]) -> list[tuple[str, ...]]:
     """Schedules of one chunk a rank, those that every row can run together."""
-    plain = [name for name in schedules if name != "interleaved"]
-    limited = [name for name in plain if name in LIMITED or name in row.rounds]
-    free = tuple(name for name in plain if name not in limited)
-    return [*([free] if free else []), *((name,) for name in limited)]
+    free: list[str] = []
+    limited: list[tuple[str, ...]] = []  # each with the rows that it can run
+    for name in schedules:
+        if name == "interleaved":
+            continue
+        if name in LIMITED_SCHEDULES or name in row.rounds:
+            limited.append((name,))
+        else:
+            free.append(name)
+    if free:
+        return [tuple(free), *limited]
+    return limited
 
 
-def _dealt(job: Job, space: Space, row: Legality, pipe: Any, rounds: Any) -> Iterator[Picked]:
+def _dealt(job: Job, space: Space, row: Legality, pipe: Any, rounds: Any) -> Iterator[PickedRows]:
     """Rows with each number of chunks that deals their layers evenly, about a block at a time."""
     pinned, layers = space.fixed.get("virtual"), job.model.n_layers
     places: list[Any] = []
@@ -350,11 +379,13 @@ def _dealt(job: Job, space: Space, row: Legality, pipe: Any, rounds: Any) -> Ite
     runs = allowed("interleaved", row, pipe, rounds)
     for stages in numpy.unique(pipe[pipe > 1]).tolist():
         mine = numpy.flatnonzero(runs & (pipe == stages))
-        for chunks in even_chunks(layers, stages) if len(mine) else ():
+        if not len(mine):
+            continue
+        for chunks in even_chunks(layers, stages):
             if pinned in (None, chunks) and (space.force or deals(row, job.model.program().order, stages, chunks)):
                 places.append(mine)
                 virtual.append(numpy.full(len(mine), chunks))
-            if sum(map(len, virtual)) >= BLOCK:
+            if sum(map(len, virtual)) >= BLOCK_ROWS:
                 yield numpy.concatenate(places), numpy.concatenate(virtual)
                 places, virtual = [], []
     if places:
@@ -364,8 +395,8 @@ def _dealt(job: Job, space: Space, row: Legality, pipe: Any, rounds: Any) -> Ite
 def block_size(job: Job, space: Space, kind: Kind, block: dict[str, Any]) -> int:
     """The number of plans of a block."""
     rows = sum(len(names) * len(virtual) for names, (_, virtual) in batches_of(job, space, block))
-    policies = [remat for remat in space.remat if remat != SOME_LAYERS]
-    return rows * len(offered_words(job, space, kind, block)) * len(policies)
+    policies = len(space.remat) - space.remat.count(SOME_LAYERS)
+    return rows * len(offered_words(job, space, kind, block)) * policies
 
 
 def space_size(job: Job, space: Space | None = None) -> int:
@@ -374,6 +405,7 @@ def space_size(job: Job, space: Space | None = None) -> int:
 
 
 def _size(job: Job, space: Space) -> int:
+    """The number of plans of a space."""
     table = blocks(job, rows_of(job, space), space.words.etp)
     return sum(block_size(job, space, kind, block) for kind, _, block in table)
 
@@ -383,7 +415,8 @@ def whole_size(job: Job, requested: Space) -> int:
     return _size(job, replace(requested, force=True))
 
 
-LIMITED = ("dualpipe",)
+# Schedules that not every pipeline can run, whatever the stack.
+LIMITED_SCHEDULES = ("dualpipe",)
 
 
 def allowed(schedule: str, row: Legality, pipe: Any, rounds: Any) -> Any:
@@ -391,10 +424,13 @@ def allowed(schedule: str, row: Legality, pipe: Any, rounds: Any) -> Any:
     stacks take all so, and a bidirectional pipeline has as many ranks on either side and feeds both ends."""
     if schedule == "dualpipe":
         return (pipe % 2 == 0) & (rounds % 2 == 0) & (rounds >= 2 * pipe)
-    return rounds % pipe == 0 if schedule == "interleaved" or schedule in row.rounds else numpy.ones(len(pipe), bool)
+    if schedule == "interleaved" or schedule in row.rounds:
+        return rounds % pipe == 0
+    return numpy.ones(len(pipe), bool)
 
 
-OF_A_SHAPE = 2
+# Plans listed of one shape of mesh, while there are others.
+MAX_OF_A_SHAPE = 2
 
 
 def shape_of(plan: Plan) -> tuple[int, ...]:
@@ -428,10 +464,10 @@ def listed(ranked: list[Candidate], leaders: list[Candidate], count: int, sequen
         if any(twins(candidate, other) for other in (*shown, *spare)):
             continue
         shape = shape_of(candidate.plan)
-        if shown_of_shape[shape] < OF_A_SHAPE:
+        if shown_of_shape[shape] < MAX_OF_A_SHAPE:
             shown_of_shape[shape] += 1
             shown.append(candidate)
         elif len(spare) < count:
             spare.append(candidate)
-    rest = [*shown[1:], *spare[: count - len(shown)]] if len(shown) < count else shown[1:]
+    rest = shown[1:] + spare[: max(count - len(shown), 0)]
     return [shown[0], *sorted(rest, key=lambda candidate: candidate.seconds)]

@@ -28,14 +28,22 @@ from dragonscale.training.search.run_kinds import needed_gains
 
 SHAPE = ("pipe", "expert", "context", "tensor")
 """Meshes that agree in these are variants of one plan: they differ in how replicas share their state."""
-POINT = 0.002
-"""What a point of simplicity counts, as a part of the time, when one plan stands for its shape."""
-FAR = 1.1
-"""Plans so much slower than the fastest are not recommended: an uneven load of their experts is not looked at."""
-MOST = 8192
-"""Rows of a pool before it is thinned."""
-WORD, WEIGHED, SECONDS, HELD, POINTS, ROUNDS, LAYERS = 0, 9, 10, 11, 12, 13, 14
-"""The rows of a pool's table; the numbers of the plans stand between."""
+
+# What a point of simplicity adds to the time, as a fraction of it, when the best plan of a shape is chosen.
+POINT_SHARE = 0.002
+# Plans slower than the fastest by this factor are not recommended, so an uneven load of their experts is not judged.
+MAX_SLOWDOWN = 1.1
+# Plans of a pool before it is thinned.
+MAX_ROWS = 8192
+
+# Rows of a pool's table, which has a column for each plan. Rows 1 to 8 are the plan's degrees.
+SETTINGS = 0  # index into the pool's settings
+WEIGHED = 1 + len(DEGREES)  # seconds of a step, weighed by what is asked of plans of its kind
+SECONDS = 10
+HBM_BYTES = 11
+POINTS = 12  # of simplicity
+MICROBATCHES = 13
+RECOMPUTED = 14  # layers of each chunk that are recomputed, where a search may choose their number
 
 
 @dataclass(frozen=True)
@@ -100,7 +108,7 @@ class NearPlans:
         self.rows.append(numpy.stack([numpy.broadcast_to(column, len(near_rows)).astype(float) for column in columns]))
         self.settings.append(settings)
         self.size += len(near_rows)
-        if self.size > MOST or self.last == numpy.inf:
+        if self.size > MAX_ROWS or self.last == numpy.inf:
             self._thin()
 
     def _thin(self) -> None:
@@ -110,15 +118,15 @@ class NearPlans:
         self.last = float(table[WEIGHED, self.count - 1]) if table.shape[1] >= self.count else numpy.inf
         table = table[:, table[WEIGHED] <= self.limit]
         # Of too many, microbatches are variants of one plan.
-        if table.shape[1] > MOST // 2:
-            words_and_mesh = [row for row in range(WEIGHED) if row != 1 + DEGREES.index("microbatch")]
-            _, fastest = numpy.unique(table[words_and_mesh], axis=1, return_index=True)
-            table = table[:, numpy.sort(fastest)[: MOST // 2]]
+        if table.shape[1] > MAX_ROWS // 2:
+            settings_and_mesh = [row for row in range(WEIGHED) if row != 1 + DEGREES.index("microbatch")]
+            _, fastest = numpy.unique(table[settings_and_mesh], axis=1, return_index=True)
+            table = table[:, numpy.sort(fastest)[: MAX_ROWS // 2]]
         self.rows, self.size = [table], table.shape[1]
 
     def table(self) -> Any:
         """Everything kept, a column for each plan."""
-        return numpy.concatenate(self.rows, axis=1) if self.rows else numpy.empty((LAYERS + 1, 0))
+        return numpy.concatenate(self.rows, axis=1) if self.rows else numpy.empty((RECOMPUTED + 1, 0))
 
     def ranked(self, limit: float, slack: float) -> list[Candidate]:
         """The plans near the fastest, the recommended ones first, then those that are fast."""
@@ -127,17 +135,17 @@ class NearPlans:
             return []
         table = table[:, table[WEIGHED] <= self.limit]
         rare = table[WEIGHED] > (1 + 1e-9) * table[SECONDS]
-        places = order(table[WEIGHED], table[HELD] / limit, table[POINTS], table[ROUNDS], slack, rare)
+        places = order(table[WEIGHED], table[HBM_BYTES] / limit, table[POINTS], table[MICROBATCHES], slack, rare)
         # The fastest as well, whatever is asked more of their kind.
         fastest = numpy.argsort(table[SECONDS], kind="stable")[: 4 * self.count]
         return [self._candidate(table[:, index]) for index in dict.fromkeys([*places[: self.count], *fastest])]
 
     def _candidate(self, row: Any) -> Candidate:
         degrees = {name: int(value) for name, value in zip(DEGREES, row[1:WEIGHED], strict=True)}
-        degrees |= {SOME_LAYERS: int(row[LAYERS])} if row[LAYERS] else {}
-        return Candidate(
-            dealt(self.settings[int(row[WORD])], degrees, self.layers), float(row[SECONDS]), float(row[HELD])
-        )
+        if row[RECOMPUTED]:
+            degrees[SOME_LAYERS] = int(row[RECOMPUTED])
+        plan = dealt(self.settings[int(row[SETTINGS])], degrees, self.layers)
+        return Candidate(plan, float(row[SECONDS]), float(row[HBM_BYTES]))
 
 
 @dataclass
@@ -162,8 +170,7 @@ class Keeper:
     feasible: int = 0
 
     def __post_init__(self) -> None:
-        sizes = ((4 * self.count, self.slack), (1, self.slack))
-        self.pools = [NearPlans(count, wide, self.layers) for count, wide in sizes]
+        self.pools = [NearPlans(4 * self.count, self.slack, self.layers), NearPlans(1, self.slack, self.layers)]
 
     @cached_property
     def room(self) -> float:
@@ -192,9 +199,10 @@ class Keeper:
         more = len(self.shapes) - len(self.leaders)
         self.leaders += [None] * more
         self.scores = numpy.concatenate([self.scores, numpy.full(more, numpy.inf)])
-        gains = (needed_gains(self.job, chosen.degrees, zero, self.error, self.dtype) for zero in (1, 3))
-        whole, sharded = (handicap(gain, self.slack) for gain in gains)
-        return SeenRows(chosen, starts, shapes, (whole, sharded), self.staged(chosen.degrees))
+        whole = needed_gains(self.job, chosen.degrees, 1, self.error, self.dtype)
+        sharded = needed_gains(self.job, chosen.degrees, 3, self.error, self.dtype)
+        weights = handicap(whole, self.slack), handicap(sharded, self.slack)
+        return SeenRows(chosen, starts, shapes, weights, self.staged(chosen.degrees))
 
     def staged(self, degrees: dict[str, Any]) -> Any:
         """Which plans have stages that our own program runs: of one kind of layer, and even where there are several."""
@@ -217,10 +225,13 @@ class Keeper:
             self.feasible += int(numpy.count_nonzero(possible & fits))
         good = possible & fits
         is_roomy = good & (hbm_bytes <= self.room)
-        if self.job.experts and len(doubtful := numpy.flatnonzero(is_roomy & (seconds <= FAR * self.pools[0].fastest))):
-            uneven_bytes = uneven(doubtful)
-            check_terms({"memory": numpy.where(numpy.isnan(uneven_bytes), uneven_bytes, 0.0)}, True, str(settings))
-            is_roomy[doubtful] = uneven_bytes <= self.room
+        if self.job.experts:
+            # Where the load of experts is uneven, fast plans may leave less room than it seems.
+            fast = numpy.flatnonzero(is_roomy & (seconds <= MAX_SLOWDOWN * self.pools[0].fastest))
+            if len(fast):
+                uneven_bytes = uneven(fast)
+                check_terms({"memory": numpy.where(numpy.isnan(uneven_bytes), uneven_bytes, 0.0)}, True, str(settings))
+                is_roomy[fast] = uneven_bytes <= self.room
         places = numpy.flatnonzero(good)  # rows that lie on the network and fit
 
         def label(row: int) -> Candidate:
@@ -231,9 +242,9 @@ class Keeper:
         if len(places):
             roomy = places[is_roomy[places]]
             for pool_index, pool in enumerate(self.pools[: 1 + runs]):
-                counted, fit = (
-                    (roomy, places) if not pool_index else (rows[batch.staged[rows]] for rows in (roomy, places))
-                )
+                counted, fit = roomy, places
+                if pool_index:  # of plans that our own program runs
+                    counted, fit = roomy[batch.staged[roomy]], places[batch.staged[places]]
                 weighed = (seconds * batch.weight(settings))[counted]
                 if len(counted) and weighed.min() <= pool.limit:
                     pool.take(settings, chosen, counted, (weighed, seconds), hbm_bytes, self.job.sequence)
@@ -257,17 +268,18 @@ class Keeper:
 
     def leading(self) -> list[Candidate]:
         """The best plan of every shape that has one."""
-        leaders = [leader for leader in self.leaders if leader is not None]
-        return [
-            Candidate(dealt(settings, degrees, self.layers), step, hbm_bytes)
-            for settings, degrees, step, hbm_bytes in leaders
-        ]
+        candidates: list[Candidate] = []
+        for leader in self.leaders:
+            if leader is not None:
+                settings, degrees, step_s, hbm_bytes = leader
+                candidates.append(Candidate(dealt(settings, degrees, self.layers), step_s, hbm_bytes))
+        return candidates
 
     def _lead(self, settings: Plan, batch: SeenRows, seconds: Any, hbm_bytes: Any) -> None:
         """Remember the best plan of every shape."""
         weighed = seconds * batch.weight(settings)
         # The best time of each shape of the batch: (shapes,).
-        scores = numpy.minimum.reduceat(weighed, batch.starts) * (1 + POINT * setting_points(settings))
+        scores = numpy.minimum.reduceat(weighed, batch.starts) * (1 + POINT_SHARE * setting_points(settings))
         for index in numpy.flatnonzero(scores < self.scores[batch.shapes]).tolist():
             shape = int(batch.shapes[index])
             if scores[index] < self.scores[shape]:
@@ -302,10 +314,13 @@ class Keeper:
 
 def dealt(settings: Plan, degrees: dict[str, int], layers: int) -> Plan:
     """A plan of the search, with the layout that its layers were dealt by and how many of them are recomputed."""
-    layout = layout_for(layers, degrees["pipe"], degrees["virtual"]) if settings.layout == "even" else settings.layout
-    plain = {name: value for name, value in degrees.items() if name != SOME_LAYERS}
-    remat = f"block:{degrees[SOME_LAYERS]}" if SOME_LAYERS in degrees else settings.remat
-    return replace(settings, **plain, layout=layout, remat=remat)
+    layout, remat = settings.layout, settings.remat
+    if layout == "even":
+        layout = layout_for(layers, degrees["pipe"], degrees["virtual"])
+    sizes = dict(degrees)
+    if SOME_LAYERS in sizes:
+        remat = f"block:{sizes.pop(SOME_LAYERS)}"
+    return replace(settings, **sizes, layout=layout, remat=remat)
 
 
 def layout_points(settings: Plan, degrees: dict[str, Any], layers: int) -> Any:

@@ -10,6 +10,7 @@ per rank.
 
 import math
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
 
 import numpy
@@ -19,7 +20,7 @@ from dragonscale.training.cost.evaluation import Job
 from dragonscale.training.plan.legality import family, rules
 from dragonscale.training.plan.plan import AXES, FOLDS, POLICIES, SCHEDULES, Plan, read_field, read_setting, settings_of
 from dragonscale.training.plan.stages import layout_for, layout_problem
-from dragonscale.training.search.legal import deals, shares_kv
+from dragonscale.training.search.legal import deals, dim_sizes, shares_kv
 
 SETTINGS = (*AXES, "microbatch", "virtual")
 CHOICES = ("remat", "zero", "schedule", "context_by", "fold")
@@ -73,6 +74,11 @@ def parse_space(text: str) -> Space:
     return Space(**fields)
 
 
+def select_rows(table: dict[str, Any], rows: Any) -> dict[str, Any]:
+    """Some rows of a table of columns: a slice, indices or a mask."""
+    return {name: values[rows] for name, values in table.items()}
+
+
 def divisors(number: int) -> list[int]:
     """All divisors, smallest first.
 
@@ -115,7 +121,7 @@ def misfits(job: Job, plan: Plan) -> list[str]:
     """Why a plan is not in the space of a job, beside the limits that `evaluation.problems` names."""
     reasons: list[str] = []
     rounds = job.batch // (plan.replicas * plan.microbatch)  # microbatches of a replica
-    experts = [section.dims["e"] for section in job.model.program().sections if "e" in section.dims]
+    experts = dim_sizes(job.model, "e")
     if undivided(job, plan.tensor):
         reasons.append(f"tensor={plan.tensor} does not divide the model's {undivided(job, plan.tensor)}")
     # Zigzag order cuts a sequence into two chunks for each chip of `context`.
@@ -124,13 +130,15 @@ def misfits(job: Job, plan: Plan) -> list[str]:
         over = f"context={plan.context}" + (f" and tensor={plan.tensor}" if plan.sequence else "")
         reasons.append(f"a sequence of {job.sequence} does not divide over {over}")
     if plan.expert > 1 and (not experts or any(count % plan.expert for count in experts)):
-        experts_text = f"{experts[0]} experts do not divide over" if experts else "the model has no experts for"
+        experts_text = "the model has no experts for"
+        if experts:
+            experts_text = f"{experts[0]} experts do not divide over"
         reasons.append(f"{experts_text} expert={plan.expert}")
     if not numpy.all(deals_heads(job, plan, {name: getattr(plan, name) for name in AXES})):
         ways = f"context={plan.context} x tensor={plan.tensor}"
-        heads = sorted({section.dims["n"] for section in job.model.program().sections if "n" in section.dims})
+        heads = min(dim_sizes(job.model, "n"))
         reasons.append(
-            f"Ulysses deals heads to {ways} chips, and the model's {heads[0]} query heads do not divide by that"
+            f"Ulysses deals heads to {ways} chips, and the model's {heads} query heads do not divide by that"
         )
     reasons += _unspread(job, plan)
     if misdealt := layout_problem(job.model.n_layers, plan.pipe, plan.virtual, plan.layout):
@@ -153,7 +161,7 @@ def deals_heads(job: Job, settings: Plan, degrees: dict[str, Any]) -> Any:
     # Each chip of context and tensor gets whole heads.
     ways, deal = degrees["context"] * degrees["tensor"], True
     for section in job.model.program().sections:
-        queries, keys = (section.dims.get(name, 0) for name in ("n", "k"))
+        queries, keys = section.dims.get("n", 0), section.dims.get("k", 0)
         deal = deal & (queries % ways == 0) & ((keys % ways == 0) | (ways % max(keys, 1) == 0))
     return deal | (degrees["context"] == 1)
 
@@ -166,12 +174,14 @@ def _unspread(job: Job, plan: Plan) -> list[str]:
     sliced = plan.etp or plan.expert * plan.tensor > experts
     if plan.fold == "tensor" or plan.context == 1:
         return []
-    if not experts or not job.stack.experts.folds:
-        who = f"the stack {job.stack.name} does not spread" if experts else "the model has no"
-        return [f"{who} experts over context (fold=context)" if experts else f"{who} experts to spread over context"]
+    if not experts:
+        return ["the model has no experts to spread over context"]
+    if not job.stack.experts.folds:
+        return [f"the stack {job.stack.name} does not spread experts over context (fold=context)"]
     ways = plan.expert * plan.context * (1 if sliced else plan.tensor)
-    undealt = f"{experts} experts do not divide over the {ways} chips that fold=context spreads them over"
-    return [undealt] if experts % ways else []
+    if experts % ways == 0:
+        return []
+    return [f"{experts} experts do not divide over the {ways} chips that fold=context spreads them over"]
 
 
 LEAST_TOKENS = 1024
@@ -199,32 +209,30 @@ def axis_sizes(job: Job, space: Space | None = None) -> dict[str, list[int]]:
     def stages(size: int) -> bool:
         return size <= job.model.n_layers and (space.force or deals(row, job.model.program().order, size, 1))
 
-    experts = [section.dims["e"] for section in job.model.program().sections if "e" in section.dims]
+    experts = dim_sizes(job.model, "e")
 
-    by_axis = {
-        "tensor": [size for size in all_sizes if splits(size)],
-        "context": [size for size in all_sizes if cuts(size)],
-        "expert": [
-            size for size in all_sizes if size == 1 or (experts and all(count % size == 0 for count in experts))
-        ],
-        "pipe": [size for size in all_sizes if stages(size)],
-        "fsdp": all_sizes,
-    }
-    return {name: [size for size in sizes if has(name, size)] for name, sizes in by_axis.items()}
+    def deals_experts(size: int) -> bool:
+        return size == 1 or (bool(experts) and all(count % size == 0 for count in experts))
+
+    sizes: dict[str, list[int]] = {}
+    for name, suits in {"tensor": splits, "context": cuts, "expert": deals_experts, "pipe": stages}.items():
+        sizes[name] = [size for size in all_sizes if has(name, size) and suits(size)]
+    sizes["fsdp"] = [size for size in all_sizes if has("fsdp", size)]
+    return sizes
 
 
 def meshes(job: Job, space: Space | None = None) -> dict[str, Any]:
     """Every mesh as arrays by axis name."""
     space = space or Space()
     fixed, sizes = space.fixed, axis_sizes(job, space)
-    experts = min((s.dims["e"] for s in job.model.program().sections if "e" in s.dims), default=0)
+    experts = min(dim_sizes(job.model, "e"), default=0)
     # Axis by axis: every partial mesh is combined with every size that divides the chips that are left.
     left = numpy.array([job.slice.chips])
     axes: dict[str, Any] = {}
     for name in ("tensor", "context", "expert", "pipe", "fsdp"):
         allowed = numpy.array([size for size in sizes[name] if size == fixed.get(name, size)], int)
         rows, choice = numpy.nonzero(left[:, None] % allowed[None, :] == 0)
-        axes = {other: values[rows] for other, values in axes.items()} | {name: allowed[choice]}
+        axes = select_rows(axes, rows) | {name: allowed[choice]}
         left = left[rows] // axes[name]
     axes["data"] = left
     # What no axis by itself can tell: whether batch and sequence divide.
@@ -267,12 +275,10 @@ class Kind:
         differ only where there is such an axis."""
         ways = space.context_by if self.context else ("gather",)
         folds = space.fold if self.folds else ("tensor",)
-        return [
-            replace(space.words, zero=zero, context_by=way, fold=fold, remat=space.remat[0])
-            for zero in self.zero_stages(space)
-            for way in ways
-            for fold in folds
-        ]
+        settings: list[Plan] = []
+        for zero, way, fold in product(self.zero_stages(space), ways, folds):
+            settings.append(replace(space.words, zero=zero, context_by=way, fold=fold, remat=space.remat[0]))
+        return settings
 
 
 def kinds_of(job: Job, table: dict[str, Any], etp: bool = False) -> Any:
@@ -316,6 +322,6 @@ def rows_of(job: Job, space: Space) -> dict[str, Any]:
     if pinned is None and devices > 1:
         fits &= (sizes[None, :] % devices == 0) | (share[:, None] % devices != 0)
     rows, choice = numpy.nonzero(fits)
-    table = {name: values[rows] for name, values in mesh.items()} | {"microbatch": sizes[choice]}
+    table = select_rows(mesh, rows) | {"microbatch": sizes[choice]}
     order = numpy.lexsort((table["pipe"], kinds_of(job, table, space.words.etp)))
-    return {name: values[order] for name, values in table.items()}
+    return select_rows(table, order)

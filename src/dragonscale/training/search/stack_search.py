@@ -53,7 +53,7 @@ def preferred(outcomes: Sequence[Outcome], slack: float) -> list[int]:
     limit = fastest * (1 + (TIE_TOLERANCE if slack else 0.0))
     tied = [index for index, (kind, seconds) in enumerate(outcomes) if kind == best_kind and seconds <= limit]
     others = [index for index in range(len(outcomes)) if index != tied[0]]
-    return [tied[0], *sorted(others, key=lambda index: outcomes[index])]
+    return [tied[0], *sorted(others, key=outcomes.__getitem__)]
 
 
 def search_stacks(

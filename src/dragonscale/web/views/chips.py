@@ -4,7 +4,7 @@ slice drawn, and what can be changed of a chip, for the page's "what if" sliders
 from typing import Any
 
 from dragonscale.blocks.amounts import Amount, amount, quantities
-from dragonscale.commands.charts.pictures import roofs_by_peak
+from dragonscale.commands.chips_charts import roofs_by_peak
 from dragonscale.commands.chips_report import ChipFact, ChipReport, ChipsReport, SliceReport, chip_report
 from dragonscale.errors import InputError, shorten
 from dragonscale.physics.hardware import Chip, parse_target

@@ -13,6 +13,7 @@ as it judges what is typed.
 ('serve', 'h100:2', 'tensor=2,weights=bf16,kv=bf16,compute=bf16,wire=bf16')
 """
 
+import dataclasses
 from typing import Any
 
 from dragonscale.commands.foreign import as_training
@@ -24,6 +25,7 @@ from dragonscale.exports.imported import Given, Imported
 from dragonscale.exports.reading import read_plan
 from dragonscale.pasted import without_files
 from dragonscale.serving.engine.plan_file import SavedPlan
+from dragonscale.training.plan.plan import Plan
 from dragonscale.training.plan.plan_file import TrainingFile
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.cards import fields
@@ -65,10 +67,20 @@ def _question(imported: Imported) -> tuple[str, dict[str, Any]]:
     """The view that judges a plan, and its fields."""
     file = imported.file
     if isinstance(file, TrainingFile):
-        question, saved = as_training(TrainQuestion(), imported)
+        _, saved = as_training(TrainQuestion(), imported)
         stated = {name: value for name, value in said_by(saved).items() if name != "skew" or value != 1}
-        return "train", {**stated, "plan": question.plan, "alone": True}
+        return "train", {**stated, "plan": _whole_plan(saved.plan), "alone": True}
     return "serve", {name: value for name, value in _served(file).items() if value not in ("", None, 0)}
+
+
+def _whole_plan(plan: Plan) -> str:
+    """A plan with every setting written out, so that the form fills in none of them."""
+    settings: list[str] = []
+    for field in dataclasses.fields(plan):
+        value = getattr(plan, field.name)
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        settings.append(f"{field.name}={text}")
+    return ",".join(settings)
 
 
 def _served(file: SavedPlan) -> dict[str, Any]:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
+import msgspec
+
 from dragonscale.blocks.amounts import amount, count, quantity
 from dragonscale.commands.chips_report import SliceReport, chip_report
 from dragonscale.commands.explain.formulas import FormulaLine
@@ -71,7 +73,9 @@ class ChipNumbers(Numbers):
         return self._fact(key, number)
 
     def formula(self, number: str) -> NumberFormulas:
-        return super().formula(number) if self.key(number) in self.DERIVED else NumberFormulas()
+        if self.key(number) not in self.DERIVED:  # a fact was read in its source, and no formula gives it
+            return NumberFormulas()
+        return super().formula(number)
 
     def rows(self) -> list[Part]:
         chip, parts = self.chip, []
@@ -96,21 +100,25 @@ class ChipNumbers(Numbers):
             sentence += f", {fact.direction}"
         if fact.note:
             sentence += f". {fact.note[:1].upper()}{fact.note[1:]}"
-        rows = [
-            Part(reading.source, amount(reading.value, reading.dimension), reading.note)
-            for reading in fact.also
-            if isinstance(reading.value, float)
-        ]
+        # other sources of the fact, those that give no number among them, with their readings
+        sources = [] if source is None else [source]
+        rows: list[Part] = []
+        steps: list[DerivationStep] = []
+        for reading in fact.also:
+            sources.append(Citation(chip.sources.get(reading.source, reading.source)))
+            if isinstance(reading.value, float):
+                rows.append(Part(reading.source, amount(reading.value, reading.dimension), reading.note))
+        if rows:
+            steps.append(DerivationStep("What other sources say", rows))
         shown = amount(None, "count", text=str(fact.value))
         if isinstance(fact.value, float):
             shown = amount(fact.value, fact.dimension, number)
-        sources = [Citation(chip.sources.get(reading.source, reading.source)) for reading in fact.also]
         return NumberFacts(
             path,
             f"{sentence}.",
             shown,
-            steps=[DerivationStep("What other sources say", rows)] if rows else [],
-            sources=list(dict.fromkeys([source, *sources] if source else sources)),
+            steps=steps,
+            sources=list(dict.fromkeys(sources)),
             docs=("chips", ""),
             more=False,
         )
@@ -171,13 +179,14 @@ class SliceNumbers(Numbers):
         network = {getattr(row, kind): row for row in rows}
         if name not in network:
             raise unknown(f"{kind} of {self.report.slice} called", name, network)
-        values = {key: getattr(network[name], key) for key in network[name].__struct_fields__ if key != kind}
-        # texts and yes or no are no numbers
-        return {key: value for key, value in values.items() if type(value) in (int, float)}
+        values = msgspec.structs.asdict(network[name])
+        # texts and yes or no are no numbers; the type itself is compared because a bool is an int
+        return {key: value for key, value in values.items() if key != kind and type(value) in (int, float)}
 
     def formula(self, number: str) -> NumberFormulas:
         report, path = self.report, _path(number)
-        value = None if ":" in path else getattr(report, path, None)
+        # `axis:x` is no field of the report; the bisection does not grow in step with the chips
+        value = getattr(report, path, None)
         if value is None or path in ("chips", "hosts", "bisection_bytes_per_s"):
             return NumberFormulas()
         put_in, text = f"{report.chips}*{value / report.chips:.6g}", quantity(path, value)["text"]

@@ -14,9 +14,10 @@ from dragonscale.errors import unknown
 from dragonscale.physics.units import render
 from dragonscale.simulation.fleet_sizing.simulated_run import Latency
 
+# Statistics of a latency that are listed, as `Latency` names them.
 _AT = ("mean", "p50", "p90", "p95", "p99", "max")
-_REPLICAS = 32
-"""Replicas that are listed."""
+# Replicas that are listed.
+_MAX_REPLICAS = 32
 
 
 @dataclass(frozen=True)
@@ -43,10 +44,14 @@ class FleetNumbers(Numbers):
         return [text]
 
     def tokens_per_chip(self) -> float | None:
-        return self.report.rates.output_tokens_per_s_per_chip if self.report.chips else None
+        if not self.report.chips:
+            return None
+        return self.report.rates.output_tokens_per_s_per_chip
 
     def dollars(self) -> float | None:
-        return self.report.rates.cost_usd_per_mtok if self.report.usd_per_h else None
+        if not self.report.usd_per_h:
+            return None
+        return self.report.rates.cost_usd_per_mtok
 
     def _latency(self, rest: str) -> SimpleNamespace:
         report, (name, _, at) = self.report, rest.partition(":")
@@ -56,6 +61,7 @@ class FleetNumbers(Numbers):
         rows = [Part(key, amount(getattr(latency, key), "s", f"latency:{name}:{key}")) for key in _AT]
         if analytic is not None and name in ("ttft_s", "tpot_s"):
             expected = amount(getattr(analytic, name), "s")
+            # what `dscale serve` expects of a full batch in which nobody queues
             rows.append(Part("without traffic, at this batch", expected, f"batch {analytic.batch}"))
         word = {"mean": "The mean", "max": "The longest"}.get(at, f"{at[1:]} of 100 requests took this or less")
         title = f"{TITLES[name][0].upper()}{TITLES[name][1:]}, {at}"
@@ -63,11 +69,17 @@ class FleetNumbers(Numbers):
 
     def _replica(self, name: str) -> SimpleNamespace:
         unit = "share" if name == "busy_share" else "count"
-        values = {replica.index: getattr(replica, name) for replica in self.report.replicas[:_REPLICAS]}
-        texts = {index: f"{value:,.3g}" if name == "mean_batch" else "" for index, value in values.items()}
-        rows = [Part(f"replica {index}", shown(value, unit, "", texts[index])) for index, value in values.items()]
-        first, title = next(iter(values)), name.replace("_", " ").capitalize()
-        return SimpleNamespace(title=title, value=values[first], unit=unit, text=texts[first], rows=rows)
+        values, texts, rows = list[Any](), list[str](), list[Part]()
+        for replica in self.report.replicas[:_MAX_REPLICAS]:
+            value, text = getattr(replica, name), ""
+            if name == "mean_batch":  # a mean of counts is no whole number
+                text = f"{value:,.3g}"
+            values.append(value)
+            texts.append(text)
+            rows.append(Part(f"replica {replica.index}", shown(value, unit, "", text)))
+        # the number of the view is that of the first replica; all are listed under it
+        title = name.replace("_", " ").capitalize()
+        return SimpleNamespace(title=title, value=values[0], unit=unit, text=texts[0], rows=rows)
 
 
 def _sure(latency: Latency) -> str:

@@ -18,12 +18,14 @@ _WORK = ("flops", "hbm_bytes", "wire_bytes", "bound_s", "expected_s", "exposed_s
 def line_table(lines: Sequence[LedgerLine], title: str = "Lines of the ledger") -> LineTable:
     """Kernels and moves, the longest first, each with its work over all the times that it runs."""
     longest_first = sorted(lines, key=lambda line: -float(line.total("expected_s")))
-    rows = [_work_row(line) for line in longest_first[:MAX_LINES]]
+    rows = list(map(_work_row, longest_first[:MAX_LINES]))
     return LineTable(title, _COLUMNS, rows, _left_out(len(lines), "shorter lines"))
 
 
 def _work_row(line: LedgerLine) -> list[object]:
-    over = f" over {'+'.join(line.axes)}" if line.axes else ""
+    over = ""
+    if line.axes:  # a collective, and the mesh axes that its chips lie along
+        over = f" over {'+'.join(line.axes)}"
     cells: list[object] = [
         f"{line.what} ({line.kind.replace('_', '-')}{over})",
         f"{line.section}, {line.phase}",
@@ -31,6 +33,7 @@ def _work_row(line: LedgerLine) -> list[object]:
     ]
     for name in _WORK:
         total = float(line.total(name))
+        # kernels send nothing and moves have no FLOPs
         cells.append(quantity(name, total) if total else "–")
     return cells
 
@@ -39,7 +42,9 @@ def held_table(lines: Sequence[HeldLine], total: Amount | None = None) -> LineTa
     """Tensors on a chip, the largest first."""
     rows = []
     for line in sorted(lines, key=lambda line: -float(line.bytes))[:MAX_LINES]:
-        since = "always" if line.since == line.until == "always" else f"{line.since} to {line.until}"
+        since = f"{line.since} to {line.until}"
+        if since == "always to always":  # state such as weights lives as long as the program
+            since = "always"
         rows.append([line.what, line.section or "–", amount(float(line.bytes), "bytes"), since])
     return LineTable(
         "Tensors", ("tensor", "of", "bytes", "held"), rows, _left_out(len(lines), "smaller tensors"), total
@@ -47,7 +52,9 @@ def held_table(lines: Sequence[HeldLine], total: Amount | None = None) -> LineTa
 
 
 def _left_out(many: int, things: str) -> str:
-    return f"{many - MAX_LINES} {things} are left out." if many > MAX_LINES else ""
+    if many <= MAX_LINES:
+        return ""
+    return f"{many - MAX_LINES} {things} are left out."
 
 
 def constants_table(job: Job, term: str) -> Iterable[LineTable]:

@@ -61,16 +61,20 @@ class ModelNumbers(Numbers):
 
     def _by_part(self, counts: Mapping[str, float], unit: str, kind: str = "") -> list[Part]:
         """A number of each part of the model; `kind` is how the ids of their own derivations begin."""
-        prefix = f"model:{kind}:" if self.linked and kind else ""
-        parts = {name: number for name, number in counts.items() if number}
-        return [Part(name, amount(number, unit, prefix and prefix + name)) for name, number in parts.items()]
+        parts: list[Part] = []
+        for name, number in counts.items():
+            # a part of another model than the question's has no derivation to lead on to
+            why = f"model:{kind}:{name}" if self.linked and kind else ""
+            if number:
+                parts.append(Part(name, amount(number, unit, why)))
+        return parts
 
     def key(self, number: str) -> str:
         path = number.partition(":")[2].partition("@")[0]
         kind, colon, _ = path.partition(":")
         if colon and kind != "weight_bytes":
             return f"part:{path}"
-        return "forward_flops_per_token" if path == "flops" else path
+        return {"flops": "forward_flops_per_token"}.get(path, path)
 
     def parts(self) -> Mapping[str, Callable[[str], Any]]:
         return {"weight_bytes": self._weights, "part": self._part}
@@ -102,10 +106,11 @@ class ModelNumbers(Numbers):
             raise unknown(f"part of {kind} called", part, table)
         rows = []
         # only tables of disjoint parts have a sum
-        whole = sum(table.values()) if kind in ("parameters", "flops") else 0
-        if whole:
+        if kind in ("parameters", "flops") and any(table.values()):
+            whole = sum(table.values())
             share = table[part] / whole
             rows = [Part("in all", amount(whole, unit)), Part("share", amount(share, "share", "", f"{share:.1%}"))]
         title = f"{kind.replace('_', ' ')}: {part}"
-        unit = "size" if unit == "count" else unit
+        # counts of parameters are long: 8.03B
+        unit = unit.replace("count", "size")
         return SimpleNamespace(title=title, part=part, value=table[part], unit=unit, rows=rows)

@@ -9,7 +9,7 @@ class, which the table names too: what a path ends at is called where it is one.
 import functools
 import string
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
@@ -109,10 +109,12 @@ class _Template(string.Formatter):
 
     def get_field(self, field_name: str, args: Any, kwargs: Any) -> Any:
         value, first = super().get_field(field_name, args, kwargs)
-        return _called(value), first
+        return _called(value), first  # the pair that `string.Formatter` asks for
 
     def format_field(self, value: Any, format_spec: str) -> str:
-        return render(value, format_spec) if format_spec in UNITS else super().format_field(value, format_spec)
+        if format_spec in UNITS:
+            return render(value, format_spec)
+        return super().format_field(value, format_spec)
 
 
 _TEMPLATE = _Template()
@@ -136,7 +138,8 @@ def shown(value: float | str | None, unit: str, why: str = "", text: str = "") -
         return share(value, why)
     if unit == "FLOP/byte":
         return amount(value, unit, why, f"{value:,.4g} FLOP/byte")
-    return amount(value, "count" if unit == "size" else unit, why)
+    # a size is a count that is written short: 8.03B, where a count is written in full
+    return amount(value, unit.replace("size", "count"), why)
 
 
 class Numbers:
@@ -184,6 +187,7 @@ class Numbers:
         if kind in parts and colon:
             return Derived(number, table.numbers[kind], table.letters, self.names() | {"it": parts[kind](name)})
         prefix = number.removesuffix(key)
+        # kinds with parts are listed as `term:…`
         raise unknown(self.what, number, [f"{prefix}{name}{':…' * (name in parts)}" for name in table.numbers])
 
 
@@ -200,11 +204,15 @@ class Derived:
         """What stands at a path (`one.step_s`)."""
         first, _, rest = path.partition(".")
         value = self.names[first]
-        return _called(attrgetter(rest)(value) if rest else value)
+        if rest:
+            value = attrgetter(rest)(value)
+        return _called(value)
 
     def filled(self, template: str, **more: Any) -> str:
         """A template with its values put in."""
-        return _TEMPLATE.vformat(template, (), {**self.names, **more}) if "{" in template else template
+        if "{" not in template:  # most texts are plain, and formatting them costs more than this look
+            return template
+        return _TEMPLATE.vformat(template, (), {**self.names, **more})
 
     def facts(self) -> NumberFacts:
         """The number, what it is put together from, how sure it is, and its sources."""
@@ -215,17 +223,23 @@ class Derived:
             steps.append(DerivationStep(spec.step, rows, number if spec.total else None, self.filled(spec.about)))
         if spec.tables:
             steps += self.at(spec.tables)
-        compared = self.at(spec.compared) if spec.compared else None
-        sources = [*(compared.sources if compared else ()), *self._sources()]
+        sources, compared, error, docs = self._sources(), None, "", spec.docs
+        if spec.compared:
+            compared = self.at(spec.compared)
+            sources = [*compared.sources, *sources]
+        if spec.error:
+            error = self.at(spec.error)
+        if isinstance(docs, str):
+            docs = self.at(docs)
         return NumberFacts(
             self.filled(spec.title),
             self.filled(spec.sentence),
             number,
             steps=steps,
             compared=compared,
-            error=self.at(spec.error) if spec.error else "",
+            error=error,
             sources=list(dict.fromkeys(sources)),  # a source that two facts cite is listed once
-            docs=self.at(spec.docs) if isinstance(spec.docs, str) else spec.docs,
+            docs=docs,
             more=spec.more,
         )
 
@@ -258,12 +272,22 @@ class Derived:
 
     def _sources(self) -> list[Citation]:
         """The sources of the chip's facts, then the number's own."""
-        paths = self.at(self.spec.chip) if isinstance(self.spec.chip, str) and self.spec.chip else self.spec.chip
-        sources = fact_sources(self.at("of.chip"), map(self.filled, paths)) if paths else []
-        named = self.at(self.spec.sources) if isinstance(self.spec.sources, str) else self.spec.sources
-        for source in named:
-            sources.append(Citation(self.filled(source)) if isinstance(source, str) else source)
+        sources: list[Citation] = []
+        # paths of the chip's facts, written in the table or given by a method that it names
+        paths = self._listed(self.spec.chip)
+        if paths:
+            sources = fact_sources(self.at("of.chip"), map(self.filled, paths))
+        for source in self._listed(self.spec.sources):
+            if isinstance(source, str):
+                source = Citation(self.filled(source))
+            sources.append(source)
         return sources
+
+    def _listed(self, entry: tuple[str, ...] | str) -> Sequence[Any]:
+        """A list of the table, or what the method gives whose path stands in its place."""
+        if isinstance(entry, str):
+            return self.at(entry)
+        return entry
 
     def formula(self) -> NumberFormulas:
         """The formulas of the table with the numbers put in, or those of the ledger that `lettered` names."""
@@ -284,14 +308,18 @@ class Derived:
 
     def _line(self, spec: FormulaSpec, value: float) -> FormulaLine:
         """The formula, and the same with its letters' numbers in."""
-        values = {name: f"{float(self.at(self.letters[name].value)):.6g}" for name in letters_in(spec.formula)}
-        put_in = LETTER.sub(lambda name: values.get(name[0], name[0]), spec.formula)
+        put_in = LETTER.sub(lambda letter: f"{float(self.at(self.letters[letter[0]].value)):.6g}", spec.formula)
         text = self.filled(spec.text)
-        if not text:
-            text = f"{value:,.4g}" if spec.unit == "count" else render(value, spec.unit, 4)
+        if not text and spec.unit == "count":
+            text = f"{value:,.4g}"
+        elif not text:
+            text = render(value, spec.unit, 4)
         return FormulaLine(spec.name, spec.formula, put_in, text, value, spec.unit)
 
     def _letter(self, name: str) -> Letter:
         spec = self.letters[name]
         value = float(self.at(spec.value))
-        return Letter(name, render(value, spec.unit) if spec.unit else f"{value:,.6g}", spec.what, spec.origin)
+        text = f"{value:,.6g}"
+        if spec.unit:
+            text = render(value, spec.unit)
+        return Letter(name, text, spec.what, spec.origin)

@@ -69,6 +69,7 @@ class OperationNumbers(Numbers):
         lines_and_solutions = (*explanation.lines, *explanation.solutions)
         lines = [line for line in lines_and_solutions if beginning and line.name.startswith(beginning)]
         crossovers = [f"{text}." for text in explanation.crossovers]
+        # a number that no line begins like is shown with all of them
         return NumberFormulas(lines or explanation.lines, (), crossovers, explanation.notes)
 
     def beginning(self, number: str) -> str:  # noqa: ARG002 - of a roofline or collective the table says it
@@ -77,22 +78,33 @@ class OperationNumbers(Numbers):
 
     @property
     def chip(self) -> Chip | None:
-        return maybe_target(self.on, None)[0] if self.on else None
+        if not self.on:
+            return None
+        return maybe_target(self.on, None)[0]
 
     def docs(self) -> tuple[str, str]:
-        return ("rooflines", "") if self.of == "roofline" else ("collectives", "inside")
+        """The page of the documentation and the place on it."""
+        if self.of == "roofline":
+            return ("rooflines", "")
+        return ("collectives", "inside")
 
     def sources(self) -> list[Citation]:
-        facts = _WIRE_FACTS if self.of == "collective" else _ROOF_FACTS
-        sources = fact_sources(self.chip, facts) if self.chip is not None else []
+        """Where the rates of the chip are from; without a chip nothing but shapes was counted."""
+        sources: list[Citation] = []
+        if self.chip is not None:
+            facts = _WIRE_FACTS if self.of == "collective" else _ROOF_FACTS
+            sources = fact_sources(self.chip, facts)
         return sources or [Citation("Counted from the shapes that were typed.")]
 
     def network_text(self) -> str:
-        return "" if self.chip is None else f" {networks_measured(self.chip).text}"
+        if self.chip is None:
+            return ""
+        return f" {networks_measured(self.chip).text}"
 
     def network_sources(self) -> list[Citation]:
-        measured = [] if self.chip is None else networks_measured(self.chip).sources
-        return [*self.sources(), *measured]
+        if self.chip is None:
+            return self.sources()
+        return [*self.sources(), *networks_measured(self.chip).sources]
 
 
 @dataclass(frozen=True)
@@ -138,18 +150,18 @@ class ShardNumbers(OperationNumbers):
             unit = "s"
         elif "flops" in name:
             unit = "FLOP"
-        bound = f"; bound by {way.bound_by}" if way.bound_by else ""
-        return SimpleNamespace(
-            title=name.replace("_", " "),
-            sentence=f"{line.einsum}, computed as {way.local} on each chip{bound}.",
-            value=times[name] if name in times else getattr(way, name),
-            unit=unit,
-            rows=[
-                Part(resource, shown(seconds, "s", f"{id_}:{resource}"))
-                for resource, seconds in times.items()
-                if seconds is not None
-            ],
-        )
+        sentence = f"{line.einsum}, computed as {way.local} on each chip"
+        if way.bound_by:
+            sentence += f"; bound by {way.bound_by}"
+        if name in times:
+            value = times[name]
+        else:
+            value = getattr(way, name)
+        rows: list[Part] = []
+        for resource, seconds in times.items():
+            if seconds is not None:  # without a chip nothing has a time
+                rows.append(Part(resource, shown(seconds, "s", f"{id_}:{resource}")))
+        return SimpleNamespace(title=name.replace("_", " "), sentence=f"{sentence}.", value=value, unit=unit, rows=rows)
 
     def _pictured(self, text: str) -> SimpleNamespace:
         """What a chip holds of an array that is drawn; no number where a size is open."""

@@ -10,8 +10,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from dragonscale.blocks.amounts import Amount
+from dragonscale.blocks.amounts import Amount, amount
 from dragonscale.commands.explain.formulas import FormulaLine
+from dragonscale.physics.hardware import Chip
+from dragonscale.physics.hardware.price_rows import PriceRow
+from dragonscale.physics.numbers import Number
 from dragonscale.physics.provenance import Citation, ProfileBasis
 from dragonscale.plan.letter_meanings import Letter
 
@@ -106,6 +109,20 @@ class Derivation(Protocol):
     def crossovers(self, number: str) -> list[str]: ...
 
 
+def term_rows(kind: str, terms: Iterable[tuple[str, Number]]) -> list[Part]:
+    """Terms that take any seconds, each with the id of its own derivation (`term:mlp matmuls`)."""
+    rows: list[Part] = []
+    for name, seconds in terms:
+        if float(seconds) > 0:
+            rows.append(Part(name, amount(float(seconds), "s", f"{kind}:{name}")))
+    return rows
+
+
+def price_text(prices: Iterable[PriceRow], chip: Chip) -> str:
+    """Where the price of a chip is from; empty where it has none."""
+    return next((price.text for price in prices if price.chip == chip.name), "")
+
+
 def titled(name: str) -> str:
     """A term's name as a title: short names of methods in capitals.
 
@@ -123,4 +140,4 @@ def plural(many: int, word: str) -> str:
     >>> plural(1, "line"), plural(3, "line")
     ('1 line', '3 lines')
     """
-    return f"{many} {word}" if many == 1 else f"{many} {word}s"
+    return f"{many} {word}{'s' * (many != 1)}"

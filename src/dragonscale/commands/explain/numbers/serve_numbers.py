@@ -2,6 +2,7 @@
 dollars."""
 
 import functools
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -11,7 +12,14 @@ from dragonscale.blocks.amounts import amount, hour_text
 from dragonscale.commands.explain.formulas import FormulaLine
 from dragonscale.commands.explain.numbers.ledger_tables import held_table, line_table
 from dragonscale.commands.explain.numbers.number_table import Numbers
-from dragonscale.commands.explain.numbers.records import Comparison, LineTable, NumberFormulas, Part
+from dragonscale.commands.explain.numbers.records import (
+    Comparison,
+    LineTable,
+    NumberFormulas,
+    Part,
+    price_text,
+    term_rows,
+)
 from dragonscale.commands.explain.serve import LetteredPhase, lettered_phase
 from dragonscale.commands.serve.config import bills_of, deployment_of
 from dragonscale.commands.serve.serve_blocks import error_text
@@ -36,7 +44,7 @@ from dragonscale.serving.space.frontier import WATERMARK
 from dragonscale.serving.steady.steady import Steady
 
 _SOLVED = ("decode_step_s", "lower_s", "roofline_s", "tpot_s", "batch", "max_batch", "output_tokens_per_s_per_chip")
-"""Numbers that a crossover is told with."""
+"""Numbers beside which the limits of the configuration are listed."""
 _PARTS = {
     "weights": ("weights_bytes", ""),
     "KV cache": ("cache_bytes", "The caches of {} sequences of full length."),
@@ -65,20 +73,24 @@ class ServeNumbers(Numbers):
     def names(self) -> dict[str, Any]:
         config, work, use = self.config, self.report.workload, self.config.memory
         length = work.prompt + work.output
+        how = "expected by the planner's steady state"
+        if config.simulated:
+            how = "counted in a simulated run"
         asked = SimpleNamespace(
             requests=config.requests_per_s * config.copies,
             rate=work.rate_per_s or 0.0,
             replicas=config.replicas or 0,
             fleet_chips=config.fleet_chips or 0,
             hour=hour_text(config.fleet_usd_per_h),
-            how="counted in a simulated run" if config.simulated else "expected by the planner's steady state",
+            how=how,
             length=length,
             context=round(self.report.asked.ask.context),
-            price=next((price.text for price in self.report.prices if price.chip == self.chip.name), ""),
+            price=price_text(self.report.prices, self.chip),
         )
         room = SimpleNamespace(
-            token=config.kv_bytes_per_token if use is None else use.token_bytes,
-            tokens=0 if use is None else use.tokens,
+            # the engine's own use knows the bytes as they lie in its pages
+            token=use.token_bytes if use else config.kv_bytes_per_token,
+            tokens=use.tokens if use else 0,
             sequence=use and use.sequence_bytes,
             whole=use and (use.sequence_bytes or use.token_bytes * length),
             cache=use and use.cache_bytes + use.free_bytes,
@@ -141,23 +153,29 @@ class ServeNumbers(Numbers):
         return self._banded("tpot")
 
     def _banded(self, name: str) -> str:
-        value, low, high = (getattr(self.config, f"{name}{end}_s") for end in ("", "_low", "_high"))
+        low, high = getattr(self.config, f"{name}_low_s"), getattr(self.config, f"{name}_high_s")
         if low is None or high is None:
             return self.error()
-        return f"{render(low, 's')} to {render(high, 's')} around {render(value, 's')}: {self.error()}"
+        value_s = getattr(self.config, f"{name}_s")
+        return f"{render(low, 's')} to {render(high, 's')} around {render(value_s, 's')}: {self.error()}"
 
     # what a request waits for
 
     @functools.cached_property
     def waits(self) -> SimpleNamespace:
         """What a request's times add up from; a step of drafts yields several tokens."""
-        state, drafts = self.state, self.config.drafts
+        state = self.state
+        why, note = "decode_step_s", "a step gives each sequence a token"
+        if self.config.drafts:
+            why, note = "", "a step over the tokens it yields"
         return SimpleNamespace(
-            first=sum(float(seconds) for seconds in (state.front, state.under_way, state.waiting, state.prefill)),
+            # the server's front, the step under way, the queue, the prompt's own prefill
+            first=float(state.front) + float(state.under_way) + float(state.waiting) + float(state.prefill),
             met=float(state.met),
+            # prefills of other requests that come between steps, spread over the tokens after the first
             met_s=float(state.added * state.met) / max(float(state.output) - 1, 1),
-            why="" if drafts else "decode_step_s",
-            note="a step over the tokens it yields" if drafts else "a step gives each sequence a token",
+            why=why,
+            note=note,
         )
 
     def peak(self) -> float:
@@ -176,13 +194,13 @@ class ServeNumbers(Numbers):
         if use is None:
             return []
         # what the engine leaves alone is no part of what it uses
-        used = list(_PARTS.items())[:4]
+        used = itertools.islice(_PARTS.items(), 4)
         return [Part(name, amount(float(getattr(use, field)), "bytes", f"memory:{name}")) for name, (field, _) in used]
 
     def letters(self, phase: LetteredPhase) -> list[Letter]:
         """The letters of an iteration; B is of what it runs at once."""
         work = {
-            "B": "sequences that decode at once" if phase.name == "decode" else "prompts at once",
+            "B": {"decode": "sequences that decode at once", "prefill": "prompts at once"}[phase.name],
             "T": "new tokens of a prompt",
             "S": "tokens that a sequence holds, the new one included",
         }
@@ -190,8 +208,9 @@ class ServeNumbers(Numbers):
 
     def crossovers(self, number: str) -> list[str]:
         """The limits of this configuration, solved from its own iterations."""
-        limits = self.report.limits if number in _SOLVED else []
-        return [f"{limit.name} ({limit.counts}): {limit.formula} = {limit.value:,.6g}" for limit in limits]
+        if number not in _SOLVED:
+            return []
+        return [f"{limit.name} ({limit.counts}): {limit.formula} = {limit.value:,.6g}" for limit in self.report.limits]
 
 
 class _Phase:
@@ -199,10 +218,15 @@ class _Phase:
 
     def __init__(self, of: ServeNumbers, name: str) -> None:
         self.of, self.name, self.decodes = of, name, name == "decode"
-        self.kind = "term" if self.decodes else "prefill"
-        self.words = "decode step" if self.decodes else "prompt"
-        self.terms = of.config.terms if self.decodes else of.config.prefill_terms
-        self.seconds = of.config.decode_step_s if self.decodes else sum(term.expected_s for term in self.terms)
+        # `kind` begins the ids of its terms
+        if self.decodes:
+            self.kind, self.title = "term", "decode step"
+            self.terms, self.seconds = of.config.terms, of.config.decode_step_s
+        else:
+            self.kind, self.title = "prefill", "prompt"
+            self.terms = of.config.prefill_terms
+            self.seconds = sum(term.expected_s for term in self.terms)
+        self.bound_s = sum(term.roofline_s for term in self.terms)
 
     @property
     def bill(self) -> Ledger:
@@ -214,27 +238,25 @@ class _Phase:
     def rows(self) -> list[Part]:
         """What the iteration waits for, the longest first."""
         exposed = sorted(self.bill.by("term", "exposed_s").items(), key=lambda pair: -float(pair[1]))
-        return self._term_parts({name: float(seconds) for name, seconds in exposed})
+        return term_rows(self.kind, exposed)
 
     def bound_rows(self) -> list[Part]:
-        return self._term_parts({term.name: term.roofline_s for term in self.terms})
-
-    def _term_parts(self, seconds: Mapping[str, float]) -> list[Part]:
-        positive = {name: value for name, value in seconds.items() if value > 0}
-        return [Part(name, amount(value, "s", f"{self.kind}:{name}")) for name, value in positive.items()]
+        return term_rows(self.kind, ((term.name, term.roofline_s) for term in self.terms))
 
     def differs(self) -> Comparison:
         """Bound and expectation side by side, why they differ, and the sources of that."""
         config, chip = self.of.config, self.of.chip
-        kernels = kernels_measured(chip, "", ("matmul", "decode" if self.decodes else "attention"))
-        bound_s = sum(term.roofline_s for term in self.terms)
-        times = f"{self.seconds / bound_s:.2f} times that" if bound_s else ""
-        rows = [
-            Part("kernel by kernel at datasheet rates", amount(bound_s, "s", "roofline_s" if self.decodes else "")),
-            Part("expected", amount(self.seconds, "s"), times),
-        ]
+        attention, why, times = "attention", "", ""
+        rows: list[Part] = []
         if self.decodes:
-            rows.insert(0, Part("at best (all overlaps)", amount(config.lower_s, "s", "lower_s")))
+            # attention over a cache is another kernel than that of a prompt
+            attention, why = "decode", "roofline_s"
+            rows.append(Part("at best (all overlaps)", amount(config.lower_s, "s", "lower_s")))
+        kernels = kernels_measured(chip, "", ("matmul", attention))
+        if self.bound_s:
+            times = f"{self.seconds / self.bound_s:.2f} times that"
+        rows.append(Part("kernel by kernel at datasheet rates", amount(self.bound_s, "s", why)))
+        rows.append(Part("expected", amount(self.seconds, "s"), times))
         sentences, sources = [kernels.text], [*kernels.sources]
         if self.of.deployment.plan.chips > 1:
             networks = networks_measured(chip)
@@ -251,10 +273,12 @@ class _Phase:
         if self.decodes:
             iteration = iterations(serve_asked, self.of.config.batch, deployment)["decode"]
             return [(1.0, lettered_phase("decode", deployment, iteration))]
-        return [
-            (chunk.count, lettered_phase("prefill", deployment, prefill(chunk.tokens, 1, chunk.past)))
-            for chunk in prompt_chunks(serve_asked, deployment)
-        ]
+        phases: list[tuple[float, LetteredPhase]] = []
+        for chunk in prompt_chunks(serve_asked, deployment):
+            # one prompt alone, after the tokens of earlier chunks
+            iteration = prefill(chunk.tokens, 1, chunk.past)
+            phases.append((chunk.count, lettered_phase("prefill", deployment, iteration)))
+        return phases
 
     def bounds(self, phase: LetteredPhase) -> dict[str, Any]:
         """Seconds at datasheet rates of each term of an iteration over letters."""
@@ -269,11 +293,15 @@ class _Phase:
         """The bounds of all terms as formulas, or of one."""
         lines, letters = list[FormulaLine](), list[Letter]()
         for times, phase in self.lettered:
-            often = f", {times:g} times" if times != 1 else ""
+            often = ""
+            if times != 1:
+                often = f", {times:g} times"
             for name, seconds in self.bounds(phase).items():
                 if seconds > 0 and term in ("", name):
-                    called = "seconds at datasheet rates" if term else f"{name}, at datasheet rates"
-                    lines.append(phase.say(f"{called}{often}", seconds, "s"))
+                    label = f"{name}, at datasheet rates"
+                    if term:  # the page names it already
+                        label = "seconds at datasheet rates"
+                    lines.append(phase.say(f"{label}{often}", seconds, "s"))
             letters += self.of.letters(phase)
         return NumberFormulas.of(lines, dict.fromkeys(letters), otherwise)
 
@@ -287,21 +315,26 @@ class _Term:
         self.lines = [line for line in ledger.lines if line.term == name]
         if not self.lines:
             raise unknown(f"term of the {phase.name} called", name, {line.term for line in ledger.lines})
-        self.many, self.when = len(self.lines), f"a {phase.words}"
+        self.many, self.when = len(self.lines), f"a {phase.title}"
         self.exposed_s = float(ledger.by("term", "exposed_s")[name])
         self.expected_s = float(ledger.by("term", "expected_s")[name])
         self.bound_s = float(ledger.by("term", "bound_s")[name])
 
     def work(self) -> str:
-        term = next((term for term in self.phase.terms if term.name == self.name), None)
-        return "" if term is None else f", {render(term.bytes, 'bytes')} and {render(term.flops, 'FLOP')}"
+        for term in self.phase.terms:
+            if term.name == self.name:
+                return f", {render(term.bytes, 'bytes')} and {render(term.flops, 'FLOP')}"
+        # terms of the engine's constants move and compute nothing
+        return ""
 
     def tables(self) -> list[LineTable]:
         return [line_table(self.lines)]
 
     def compared(self) -> Comparison:
         """The term at datasheet rates, as expected, and the parts of that which are exposed and hidden."""
-        times = f"{self.expected_s / self.bound_s:.2f} times its bound" if self.bound_s and self.expected_s else ""
+        times = ""
+        if self.bound_s and self.expected_s:
+            times = f"{self.expected_s / self.bound_s:.2f} times its bound"
         rows = [
             Part("at datasheet rates", amount(self.bound_s, "s")),
             Part("expected", amount(self.expected_s, "s"), times),
@@ -333,14 +366,18 @@ class _Held:
             self.sentence = f"Bytes of {name} on a chip: {len(self.lines)} tensors."
 
     def tables(self) -> list[LineTable]:
-        return [held_table(self.lines, amount(self.bytes, "bytes", f"memory:{self.name}"))] if self.lines else []
+        if not self.lines:  # a reserve holds no tensors
+            return []
+        return [held_table(self.lines, amount(self.bytes, "bytes", f"memory:{self.name}"))]
 
     def formulas(self) -> NumberFormulas:
         if self.of.report.asked.ask.output <= 1:
             return NumberFormulas()
         _, phase = self.of.decode.lettered[0]
-        sizes = [size for part, size in phase.ledger.memory.items() if part == self.name]
-        lines = [phase.say(f"{self.name}, this decode step's", size, "bytes") for size in sizes]
+        lines: list[FormulaLine] = []
+        memory = phase.ledger.memory
+        if self.name in memory:
+            lines.append(phase.say(f"{self.name}, this decode step's", memory[self.name], "bytes"))
         return NumberFormulas.of(lines, self.of.letters(phase))
 
 
@@ -352,13 +389,14 @@ class _Sent:
         bills = bills_of(of.report)
         self.lines: dict[_Phase, list[LedgerLine]] = {}
         for phase in (of.decode, of.prefill):
-            lines = self._local(bills[phase.name]) if phase.name in bills else []
-            if lines:
+            # an answer of one token has no bill of a decode step
+            if phase.name in bills and (lines := self._local(bills[phase.name])):
                 self.lines[phase] = lines
         if not self.lines:
             axes = {axis for bill in bills.values() for line in bill.lines for axis in line.axes}
             raise unknown("mesh axis that something is sent over called", name, axes)
-        self.bytes = next(filter(None, (self._total(phase, "wire_bytes") for phase in self.lines)), 0.0)
+        # those of a decode step; of a prompt where decoding sends nothing over the axis
+        self.bytes = next((self._total(phase, "wire_bytes") for phase in self.sending), 0.0)
 
     def _local(self, ledger: Ledger) -> list[LedgerLine]:
         """Lines that send over the axis, or over the set of axes that the name joins."""
@@ -367,7 +405,7 @@ class _Sent:
     def _total(self, phase: _Phase, key: str) -> float:
         return sum(float(line.total(key)) for line in self.lines[phase])
 
-    @property
+    @functools.cached_property
     def sending(self) -> list[_Phase]:
         """Phases in which something is sent."""
         return [phase for phase in self.lines if self._total(phase, "wire_bytes")]
@@ -375,19 +413,21 @@ class _Sent:
     def rows(self) -> list[Part]:
         sending, rows = self.sending, list[Part]()
         for phase in sending:
-            rows.append(Part(f"in a {phase.words}", amount(self._total(phase, "wire_bytes"), "bytes")))
+            rows.append(Part(f"in a {phase.title}", amount(self._total(phase, "wire_bytes"), "bytes")))
         for phase in sending:
             for name in ("expected", "exposed"):
                 rows.append(Part(f"{name}, {phase.name}", amount(self._total(phase, f"{name}_s"), "s")))
         return rows
 
     def tables(self) -> list[LineTable]:
-        return [line_table(self.lines[phase], f"Moves of a {phase.words}") for phase in self.sending]
+        return [line_table(self.lines[phase], f"Moves of a {phase.title}") for phase in self.sending]
 
     def formulas(self) -> NumberFormulas:
-        decodes = self.of.report.asked.ask.output > 1
         lines, letters = list[FormulaLine](), list[Letter]()
-        for phase in (self.of.decode, self.of.prefill) if decodes else (self.of.prefill,):
+        phases = [self.of.prefill]
+        if self.of.report.asked.ask.output > 1:
+            phases.insert(0, self.of.decode)
+        for phase in phases:
             _, lettered = phase.lettered[0]
             total: Any = sum((line.total("wire_bytes") for line in self._local(lettered.ledger)), 0)
             if total:

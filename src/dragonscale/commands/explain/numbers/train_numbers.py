@@ -2,6 +2,7 @@
 step."""
 
 import functools
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -19,6 +20,8 @@ from dragonscale.commands.explain.numbers.records import (
     NumberFormulas,
     Part,
     plural,
+    price_text,
+    term_rows,
     titled,
 )
 from dragonscale.commands.explain.train import StepFormulas, crossing_sentence
@@ -30,7 +33,6 @@ from dragonscale.errors import InputError, unknown
 from dragonscale.physics.hardware import Chip
 from dragonscale.physics.provenance import ProfileBasis, kernels_measured, networks_measured
 from dragonscale.physics.units import render
-from dragonscale.plan.ledger import HeldLine, LedgerLine
 from dragonscale.plan.letter_meanings import letter_meanings
 from dragonscale.training.cost.evaluation import Job
 from dragonscale.training.cost.step_ledger import WIRES
@@ -62,7 +64,8 @@ class TrainNumbers(Numbers):
             steps=plan.steps or 0,
             failing_s=goodput and goodput.days * DAY,
             p90_s=goodput and goodput.days_p90 * DAY,
-            usd=None if self.chip.price is None else plan.cost_usd,
+            # a chip without a price has a run without a bill, whatever other chips cost
+            usd=plan.cost_usd if self.chip.price is not None else None,
             length=length_text(days),
             failing_length=goodput and length_text(goodput.days),
             p90_length=goodput and length_text(goodput.days_p90),
@@ -70,7 +73,7 @@ class TrainNumbers(Numbers):
             usd_per_mtok=million,
             million=money(million),
             band=f"{plan.band}: {low_days:.3g} to {high_days:.3g} days here.",
-            price=next((price.text for price in self.report.prices if price.chip == self.chip.name), ""),
+            price=price_text(self.report.prices, self.chip),
         )
         token_flops = job.model_flops / job.tokens
         memory = SimpleNamespace(
@@ -91,8 +94,12 @@ class TrainNumbers(Numbers):
         }
 
     def parts(self) -> Mapping[str, Callable[[str], Any]]:
-        kinds = {"term": _Term, "memory": _Held, "sent": _Sent}
-        return {"efficiency": self._efficiency} | {name: functools.partial(of, self) for name, of in kinds.items()}
+        return {
+            "efficiency": self._efficiency,
+            "term": functools.partial(_Term, self),
+            "memory": functools.partial(_Held, self),
+            "sent": functools.partial(_Sent, self),
+        }
 
     @functools.cached_property
     def job(self) -> Job:
@@ -146,26 +153,32 @@ class TrainNumbers(Numbers):
         return Comparison(text, [*kernels.sources, *networks.sources], rows)
 
     def exposed_rows(self) -> list[Part]:
-        return _term_parts({term.name: term.exposed_s for term in self.plan.terms})
+        return term_rows("term", ((term.name, term.exposed_s) for term in self.plan.terms))
 
     def bound_rows(self) -> list[Part]:
-        return _term_parts({term.name: term.lower_s for term in self.plan.terms})
+        return term_rows("term", ((term.name, term.lower_s) for term in self.plan.terms))
 
     def bound_steps(self) -> list[DerivationStep]:
         """Compute, and each kind of move: the largest of them is the bound."""
-        bound, separate = self.report.ledger.by("term", "bound_s"), (*WIRES, "optimizer")
-        compute = {name: float(seconds) for name, seconds in bound.items() if name not in separate}
-        wires = {name: float(seconds) for name, seconds in bound.items() if name in separate}
+        compute, separate, compute_s = list[tuple[str, float]](), list[tuple[str, float]](), 0.0
+        for name, seconds in self.report.ledger.by("term", "bound_s").items():
+            # each kind of move has wires of its own, and the update may overlap the next step
+            if name in WIRES or name == "optimizer":
+                separate.append((name, float(seconds)))
+            else:
+                compute.append((name, float(seconds)))
+                compute_s += float(seconds)
         total = amount(self.plan.lower_s, "s", "lower_s")
         largest = "The bound is the largest of compute and these."
         return [
-            DerivationStep("Compute at datasheet rates", _term_parts(compute), amount(sum(compute.values()), "s")),
-            DerivationStep("Each kind of move, and the update", _term_parts(wires), total, largest),
+            DerivationStep("Compute at datasheet rates", term_rows("term", compute), amount(compute_s, "s")),
+            DerivationStep("Each kind of move, and the update", term_rows("term", separate), total, largest),
         ]
 
     def step_formulas(self) -> NumberFormulas:
         """The step as the sum of what is exposed, and each term's bound over letters."""
         bound, seconds = self.letters.verdict.ledger.by("term", "bound_s"), self.plan.step_s
+        # times add up where nothing overlaps, which is what "exposed" means
         exposed = [term for term in self.plan.terms if term.exposed_s > 0]
         names = " + ".join(f"'{term.name}'" for term in exposed)
         put_in = " + ".join(f"{term.exposed_s:.4g}" for term in exposed)
@@ -185,26 +198,31 @@ class TrainNumbers(Numbers):
         """Where the step, or one of its kinds of moves, becomes bound by the network instead of compute."""
         if number in ("step_s", "lower_s", "upper_s", "own_mfu"):
             return [text for _, text in self._solved]
-        term = number.removeprefix("term:") if number.startswith("term:") else ""
-        return [text for name, text in self._solved if name == term] if self._moves(term) else []
-
-    def _moves(self, term: str) -> bool:
-        return any(line.moves for line in self.report.ledger.lines if line.term == term)
+        kind, _, term = number.partition(":")
+        moving = {line.term for line in self.report.ledger.lines if line.moves}
+        if kind != "term" or term not in moving:
+            return []
+        return [text for name, text in self._solved if name == term]
 
     @functools.cached_property
     def _solved(self) -> list[tuple[str, str]]:
         """Crossovers in the batch, by term and in words."""
         solved = crossings(self.letters.verdict, self.letters.letters, ["batch"], self.plan.plan)
-        exposed, stack = self.report.ledger.by("term", "exposed_s"), self.job.stack.name
-        sentences = [crossing_sentence(crossing, float(exposed.get(crossing.term, 0.0)), stack) for crossing in solved]
-        return [(crossing.term, f"{text}.") for crossing, text in zip(solved, sentences, strict=True)]
+        exposed, sentences = self.report.ledger.by("term", "exposed_s"), list[tuple[str, str]]()
+        for crossing in solved:
+            exposed_s = float(exposed.get(crossing.term, 0.0))
+            text = crossing_sentence(crossing, exposed_s, self.job.stack.name)
+            sentences.append((crossing.term, f"{text}."))
+        return sentences
 
     # what follows from the step
 
     def _efficiency(self, text: str) -> SimpleNamespace:
         """How much a chip does here of what it does on the slice that others are held against."""
-        part = float(text)
-        return SimpleNamespace(part=part, first=self.plan.tokens_per_s_per_chip / part if part else 0.0)
+        part, first = float(text), 0.0
+        if part:
+            first = self.plan.tokens_per_s_per_chip / part
+        return SimpleNamespace(part=part, first=first)
 
     def best_gain(self) -> float:
         if not self.plan.helps:
@@ -230,21 +248,19 @@ class TrainNumbers(Numbers):
     # memory
 
     def memory_rows(self) -> list[Part]:
-        parts = [part for part in self.plan.memory if part.bytes > 0]
-        return [Part(part.name, amount(part.bytes, "bytes", f"memory:{part.name}")) for part in parts]
+        rows: list[Part] = []
+        for part in self.plan.memory:
+            if part.bytes > 0:
+                rows.append(Part(part.name, amount(part.bytes, "bytes", f"memory:{part.name}")))
+        return rows
 
     def memory_formulas(self) -> NumberFormulas:
         return self.lettered([*self.letters.memory_lines()])
 
     def limit_facts(self) -> list[str]:
-        visible = "memory.hbm.visible" if "memory.hbm.visible" in self.chip.facts else "memory.hbm.capacity"
-        return [visible, "memory.hbm.capacity"]
-
-
-def _term_parts(seconds: Mapping[str, float]) -> list[Part]:
-    """Terms that take any time, each with the id of its own derivation."""
-    positive = {name: float(value) for name, value in seconds.items() if float(value) > 0}
-    return [Part(name, amount(value, "s", f"term:{name}")) for name, value in positive.items()]
+        # what a program sees of the memory; chips without that fact give all of it
+        visible, capacity = "memory.hbm.visible", "memory.hbm.capacity"
+        return [visible if visible in self.chip.facts else capacity, capacity]
 
 
 class _Term:
@@ -255,7 +271,7 @@ class _Term:
         if name not in terms:
             raise unknown("term of this plan called", name, terms)
         self.of, self.name, self.term, self.title = of, name, terms[name], titled(name)
-        self.lines: list[LedgerLine] = [line for line in of.report.ledger.lines if line.term == name]
+        self.lines = [line for line in of.report.ledger.lines if line.term == name]
         self.moves = any(line.moves for line in self.lines)
         self.kind = "moves between chips" if self.moves else "kernels"
         self.many = plural(len(self.lines), "line")
@@ -302,9 +318,8 @@ class _Held:
         if name not in parts:
             raise unknown("part of this plan's memory called", name, parts)
         self.of, self.name, self.bytes, self.title = of, name, parts[name], titled(name)
-        self.lines: list[HeldLine] = [
-            line for line in of.report.ledger.held if MEMORY_NAMES.get(line.part, line.part) == name
-        ]
+        # the ledger's parts are finer than those that answers name
+        self.lines = [line for line in of.report.ledger.held if MEMORY_NAMES.get(line.part, line.part) == name]
         self.many = plural(len(self.lines), "tensor")
 
     def tables(self) -> list[LineTable]:
@@ -334,9 +349,13 @@ class _Sent:
         degrees = vars(self.of.plan.plan)
         axes = [axis for axis in mesh_axes(degrees, self.of.report.ledger.lines) if axis.name == self.name]
         tables: list[DerivationStep | LineTable] = []
-        for move in (move for axis in axes for move in axis.moves):
-            values = ("bytes", move.bytes, "bytes"), ("expected", move.seconds, "s"), ("exposed", move.exposed, "s")
-            tables.append(DerivationStep(move.name, [Part(name, amount(value, unit)) for name, value, unit in values]))
+        for move in itertools.chain.from_iterable(axis.moves for axis in axes):
+            rows = [
+                Part("bytes", amount(move.bytes, "bytes")),
+                Part("expected", amount(move.seconds, "s")),
+                Part("exposed", amount(move.exposed, "s")),
+            ]
+            tables.append(DerivationStep(move.name, rows))
         return [*tables, line_table(self.lines)]
 
     def formulas(self) -> NumberFormulas:
