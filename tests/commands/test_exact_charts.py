@@ -68,7 +68,8 @@ def summed(rows: list[dict[str, Any]]) -> list[str]:
 def outlines(name: str) -> dict[str, list[str]]:
     """All the charts of an answer."""
     answer = ANSWERS[name]()
-    return {kind: outline(answer.plot(kind).spec) for kind in answer.CHARTS}
+    # `scaling` searches every slice, which takes seconds
+    return {kind: outline(answer.plot(kind).spec) for kind in answer.CHARTS if kind != "scaling"}
 
 
 @pytest.mark.parametrize("name", ANSWERS)

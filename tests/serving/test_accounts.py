@@ -20,7 +20,12 @@ from dragonscale.serving.iteration.capacity import capacity
 from dragonscale.serving.iteration.compiled_memory import program_lines
 from dragonscale.serving.iteration.deployment import Deployment, deploy
 from dragonscale.serving.iteration.phases import Iteration, decode, iteration_cost, prefill
-from dragonscale.serving.iteration.resident_memory import cache_lines, weight_lines, workspace_lines
+from dragonscale.serving.iteration.resident_memory import (
+    _layer_lines,  # pyright: ignore[reportPrivateUsage]
+    cache_lines,
+    weight_lines,
+    workspace_lines,
+)
 from dragonscale.serving.iteration.step_table import StepTable
 from tests.accounts import assert_equal, read_account, write_accounts
 
@@ -106,7 +111,8 @@ def account(name: str) -> dict[str, Any]:
     for title, lines in (
         ("weights", weight_lines(deployment)),
         ("cache", cache_lines(deployment, 10_000.0)),
-        ("workspace", workspace_lines(deployment)),
+        ("workspace", workspace_lines(deployment)),  # the larger of what layers and what sampling need
+        ("layers", _layer_lines(deployment)),
     ):
         sizes: dict[str, float] = {}
         for line in lines:
