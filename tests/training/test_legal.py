@@ -63,6 +63,7 @@ REFUSED = [
     ("megatron-core", "h100:64", "tp8 pp8 dualpipe z1", "cannot run schedule=dualpipe, only 1f1b, interleaved"),
     ("megatron-core", "h100:64", "fsdp8 pp8 z3", "cannot run zero=3 with a pipeline"),
     ("megatron-core", "h100:64", "fsdp64 z1 offload", "cannot run remat=offload"),
+    ("hf", "h100:8", "fsdp8 offload", "take remat=block"),
     ("megatron-core", "v5p:4x4x4", "fsdp64", "does not run on TPU v5p"),
     ("megatron-core", "h100:64", "fsdp64 z1 dtype=mxfp8", "has no mxfp8 matmul"),
     ("megatron-core", "h100:64", "fsdp64 z1 dtype=nvfp4", "has no nvfp4 matmul"),

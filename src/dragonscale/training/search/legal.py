@@ -165,6 +165,8 @@ def nearest(row: Legality, plan: Plan, word: str) -> Any:
     """The supported value that is nearest to a setting of a plan: ZeRO's next lower stage, another form of the same
     value (`block` and `block:5`), or the usual one."""
     has, value = choices(row, plan, word), plan[word]
+    if word == "remat" and value == "offload" and "block" in has:
+        return "block"  # who moves activations to the host lacks memory: recompute them rather than keep them
     if word == "zero":
         return max((stage for stage in has if stage <= value), default=min(has))
     for choice in has:
