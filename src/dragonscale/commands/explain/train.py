@@ -117,8 +117,8 @@ def _why_longer(job: Job, row: TermRow, kind: str, hbm_bytes: float, step_s: flo
         return f"to the host and back at {render(chip.host_link, 'bytes/s')} a chip, an estimate"
     if row.name == "optimizer" and kind == "host":
         return f"updated by the host's cores at {render(HOST_UPDATE, 'bytes/s')} a chip, an estimate"
-    if row.name == "optimizer" and row.flops:
-        return f"{part} the rates of its matmuls, memory and wires"  # Muon's Newton-Schulz iterations
+    if kind in COLLECTIVES and row.name == "optimizer":  # Muon's, with Newton-Schulz iterations
+        return f"{part} the rates of its matmuls, memory and wires"
     if kind in COLLECTIVES:
         hidden = 1 - row.exposed_s / took_s
         if hidden > MIN_HIDDEN:
