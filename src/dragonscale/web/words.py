@@ -15,7 +15,6 @@ instead.
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dragonscale.errors import InputError, shorten, unknown
@@ -65,10 +64,10 @@ def question_of(command: str, fields: Mapping[str, Any], dropped: Mapping[str, s
                 raise InputError(f"{field} is {shorten(text)}, which looks like a file; {instead}")
     question = commands[name].question(fields)
     if "trace" in fields:
-        question = replace(question, trace=dropped_trace(fields["trace"], dropped or {}))
+        vars(question)["trace"] = dropped_trace(fields["trace"], dropped or {})
     model = fields.get("model")
     if dropped and isinstance(model, str) and model in dropped:
-        question = replace(question, model=dropped_model(model, dropped[model]))
+        vars(question)["model"] = dropped_model(model, dropped[model])
     return question
 
 

@@ -66,11 +66,21 @@ def _values(path: Path, command: Command[Any, Any], fields: dict[str, Any]) -> d
     everywhere = {field.name for one in COMMANDS.values() for field in one.fields()} if flags else set()
     for name in flags:
         if name not in everywhere:
-            raise unknown(f"flag in {shorten(str(path))} called", name, sorted(everywhere))
+            raise unknown(
+                f"flag in {shorten(str(path))} called",
+                name,
+                everywhere,
+                "`dscale COMMAND --help` lists those of a command.",
+            )
     own = {name.replace("-", "_"): value for name, value in tables.get(command.name.replace(" ", "_"), {}).items()}
     for name in own:
         if name not in fields:
-            raise unknown(f"flag of {command.name} in {shorten(str(path))} called", name, list(fields))
+            raise unknown(
+                f"flag of {command.name} in {shorten(str(path))} called",
+                name,
+                fields,
+                f"`dscale {command.name} --help` lists them.",
+            )
     defaults = {name: value for name, value in flags.items() if name in fields} | own
     for name, value in defaults.items():
         if not isinstance(value, str | int | float):

@@ -13,7 +13,6 @@ import sys
 import threading
 import traceback
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +69,7 @@ def main() -> None:
 def _answer(request: Mapping[str, Any], send: Any) -> None:
     command = JOBS[request["kind"]]
     question = job_question(command, request["fields"], request["dropped"])
-    question = replace(question, timeout=request["timeout"], memory=request["memory"])
+    vars(question).update(timeout=request["timeout"], memory=request["memory"])
     dropped = question.model != request["fields"].get("model")  # its config is a file by now
     # the user of this machine may have calibrated profiles, which are files too
     with contextlib.nullcontext() if dropped or request["loopback"] else without_files():
@@ -90,7 +89,7 @@ def job_question(command: str, fields: Mapping[str, Any], dropped: Mapping[str, 
     if isinstance(model, str) and model in dropped:
         dropped_model(model, dropped[model])  # refused here where it is no config
         Path("config.json").write_text(dropped[model], encoding="utf-8")
-        question = replace(question, model=str(Path("config.json").absolute()))
+        vars(question)["model"] = str(Path("config.json").absolute())
     return question
 
 
