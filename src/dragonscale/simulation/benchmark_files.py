@@ -68,6 +68,7 @@ def may_be_benchmark(head: str) -> bool:
     ... )
     (True, False)
     """
+    # a mark of the encoding may stand before the text
     begin = head.lstrip("\ufeff \t\r\n")
     others = [f'"{key}":' for key in ("input_length", "input_ids", "length", "tokens", "num_tokens", "n_tokens")]
     return begin.startswith(("{", "[")) and not any(key in head.replace('" :', '":') for key in others)
@@ -89,6 +90,7 @@ def parse_benchmark(text: str, name: str) -> BenchmarkFile | None:
         raise InputError(f"{name} looks like {kind.title} and cannot be read as one: {error}.") from None
     if not requests:
         raise InputError(f"{name} is {kind.title} without any request whose lengths it has{kind.lacking}.")
+    # as they were sent: some files have them in the order in which they ended
     if all(request.arrival_s is not None for request in requests):
         requests.sort(key=lambda request: request.arrival_s or 0.0)
     return BenchmarkFile(kind.title, tuple(requests), kind.detail)
@@ -96,6 +98,7 @@ def parse_benchmark(text: str, name: str) -> BenchmarkFile | None:
 
 def _documents(text: str) -> list[Any]:
     """The JSON of a file: the items of a list, one object, or an object a line; empty where it is no JSON."""
+    # one document, or an object a line
     try:
         whole = msgspec.json.decode(text)
         return whole if isinstance(whole, list) else [whole]
@@ -146,8 +149,11 @@ class RecordPaths:
 
     def __call__(self, documents: list[Any]) -> Iterator[BenchmarkRequest]:
         records = documents
+        # a report of several benchmarks, each with its requests
         if self.lists:
-            records = [record for part in _at(documents[0], self.lists) for record in _at(part, self.records) or ()]
+            records = []
+            for part in _at(documents[0], self.lists) or ():
+                records += _at(part, self.records) or ()
         for record in records:
             prompt, output = _at(record, self.prompt), _at(record, self.output)
             # a request that failed, or warmed the server up, has no lengths that count
@@ -155,7 +161,9 @@ class RecordPaths:
                 continue
             time = next((at for path in self.times if (at := _at(record, path)) is not None), None)
             arrival_s = None if time is None else msgspec.convert(time, float, strict=False) / self.second
-            prompt, output = (round(msgspec.convert(length, float, strict=False)) for length in (prompt, output))
+            # lengths are averages of one, with a point, in some files
+            prompt = round(msgspec.convert(prompt, float, strict=False))
+            output = round(msgspec.convert(output, float, strict=False))
             yield BenchmarkRequest(arrival_s, prompt, output, prompt + output)
 
 
@@ -238,6 +246,7 @@ def _texts_of(payload: str) -> str:
         return ""
     if not isinstance(value, dict):
         return ""
+    # a whole answer has messages, a stream deltas
     choices = [choice.get("message") or choice.get("delta") or choice for choice in value.get("choices", ())]
     parts = [value, *value.get("messages", ()), *choices]
     texts = [str(part.get(key) or "") for part in parts for key in ("content", "text", "prompt")]
