@@ -103,8 +103,8 @@ def test_commands_of_others_run(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr()
     assert "`gpu` is read as `dscale chips`." in printed.err
     assert "H100" in printed.out
-    assert command_meant("finetune", ["x", "--method", "lora"]).words == ("train",)
-    assert command_meant("finetune", ["x"]).words == ("train", "--method", "full")
+    assert command_meant("finetune", ["x", "--method", "lora"]).command == ("train",)
+    assert command_meant("finetune", ["x"]).command == ("train", "--method", "full")
 
 
 def test_the_library_reads_the_same_names() -> None:

@@ -126,11 +126,11 @@ def _form(name: str, flags: Mapping[str, Any], preferred: str) -> str:
 
 
 def with_synonyms(
-    fields: Fields, given: Mapping[str, Any], others: Mapping[str, Any], typed: Mapping[str, str] | None = None
+    fields: Fields, typed_here: Mapping[str, Any], others: Mapping[str, Any], typed: Mapping[str, str] | None = None
 ) -> FlagReading:
-    """What was `given`, by the names of fields, with what flags of other software (`others`, as `canonical` writes
+    """What was `typed_here`, by the names of fields, with what flags of other software (`others`, as `canonical` writes
     them) say beside it. Notes call these as they were `typed`."""
-    reading = _with_synonyms(fields, given, others)
+    reading = _with_synonyms(fields, typed_here, others)
     shown = {name: word for name, word in (typed or {}).items() if name != word}
     if not shown:
         return reading
@@ -245,8 +245,8 @@ def _count_chips(values: dict[str, Any], meant: dict[str, _Meant], counted: Mapp
     of_node = [counted[name] for name in counts["of_chips"] if name in counted]
     # nodes alone, no chip, or a slice that has its own number
     if not of_node or not is_chip(on):
-        known = _chips(values, meant)
-        if known is not None and of_node and math.prod(counted.values()) == known:
+        chips = _chips(values, meant)
+        if chips is not None and of_node and math.prod(counted.values()) == chips:
             return ""  # the same number is in --on
         first = next(iter(counted))
         sentence = "--on takes the chip as well, such as h100:8"
@@ -320,14 +320,14 @@ def refusal(name: str, fields: Fields) -> str:
 class OtherCommand:
     """What a command that is not here stands for: words to put in its place, or a sentence where it may be several."""
 
-    words: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
     sentence: str = ""
 
 
 def command_meant(name: str, rest: Sequence[str]) -> OtherCommand:
     """What is asked for by a command of other software.
 
-    >>> command_meant("infer", ["llama3-8b"]).words, command_meant("fit", ["llama3-8b"]).sentence[:58]
+    >>> command_meant("infer", ["llama3-8b"]).command, command_meant("fit", ["llama3-8b"]).sentence[:58]
     (('serve',), 'Whether a job fits is answered by `dscale train llama3-8b`')
     """
     rows = table()
@@ -341,13 +341,13 @@ def command_meant(name: str, rest: Sequence[str]) -> OtherCommand:
     return OtherCommand(sentence=rows["either"].get(name, "").replace("{}", f" {behind}"))
 
 
-def names_with_synonyms(fields: Fields, given: Mapping[str, Any]) -> FlagReading:
+def names_with_synonyms(fields: Fields, call: Mapping[str, Any]) -> FlagReading:
     """Values by the names of fields, some of which may be names of other software (`tensor_parallel_size`); a name that
     nothing stands for is left as it is, for whoever asked to refuse."""
     names = {field.name for field in fields}
-    typed = {flag_in_python(name): name for name in given if name not in names}
-    others = {flag: given[name] for flag, name in typed.items() if takes_value(flag, fields) is not None}
+    typed = {flag_in_python(name): name for name in call if name not in names}
+    others = {flag: call[name] for flag, name in typed.items() if takes_value(flag, fields) is not None}
     if not others:
-        return FlagReading(dict(given))
-    values = {name: value for name, value in given.items() if flag_in_python(name) not in others}
+        return FlagReading(dict(call))
+    values = {name: value for name, value in call.items() if flag_in_python(name) not in others}
     return with_synonyms(fields, values, others, typed)
