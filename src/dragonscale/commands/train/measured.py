@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from dragonscale.commands.given import read_part
 from dragonscale.commands.train.train_records import Measured, PublishedRow, SuspectRow
 from dragonscale.errors import InputError, shorten
+from dragonscale.physics.numbers import first_number
 from dragonscale.physics.units import parse, render
 from dragonscale.training.advice.assessment import PlanAssessment
 from dragonscale.training.advice.measured_step import SAME_RATE, ExplainedStep, explain_measured
-from dragonscale.training.cost.evaluation import Job, first
+from dragonscale.training.cost.evaluation import Job
 from dragonscale.training.plan.plan import short_plan
 from dragonscale.training.search.published_runs import PublishedRun
 
@@ -132,7 +133,7 @@ def _sentences(step: ExplainedStep) -> list[str]:
     band = f"{render(expected.step_low_s, 's')} to {render(expected.step_high_s, 's')}"
     # what beats the datasheet was measured wrongly, whatever the band says
     if step.impossible:
-        lower = render(first(expected.verdict.lower), "s")
+        lower = render(first_number(expected.verdict.lower), "s")
         return [f"{start}, and below the {lower} that the datasheet allows: check what was timed, and the batch."]
     if step.within_band:
         return [f"{start}, within the band of {band}: no gap to explain."]
