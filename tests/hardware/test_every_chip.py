@@ -67,7 +67,7 @@ def test_no_capacity_is_above_what_a_driver_reports(name: str) -> None:
 def test_numbers_are_within_bounds_of_sense(name: str) -> None:
     chip = load_chip(name)
     dtype = "bf16" if "bf16" in chip.matrix else "fp16"
-    assert 25 < chip.intensity(dtype) < 600, "FLOPs per byte of memory: an M2 Ultra's 34 to a v6e's 575"
+    assert 23 < chip.intensity(dtype) < 950, "FLOPs per byte of memory: a GTX 1080 Ti's 23.4 to a Jetson Thor's 945"
     seconds = chip.hbm.capacity / chip.bandwidth("hbm")
     assert 0.012 < seconds < 0.7, "to read all of the memory: 13 ms of a Rubin to 0.63 s of an M3 Ultra"
     if isinstance(chip.network, Tree):
@@ -79,7 +79,7 @@ def test_numbers_are_within_bounds_of_sense(name: str) -> None:
         dollars = chip.price / (chip.peak(dtype) / 1e15)
         assert 0.9 < dollars < 35, "an hour of a bf16 PFLOP/s: $1.7 of an RTX 3090 to $33 of a TPU v2"
     if chip.power:
-        assert 0.05e12 < chip.peak(dtype) / chip.power < 6e12, "FLOP/s a watt"
+        assert 0.04e12 < chip.peak(dtype) / chip.power < 6e12, "FLOP/s a watt"
 
 
 @pytest.mark.parametrize("name", [name for name in chip_names() if isinstance(load_chip(name).network, Tree)])

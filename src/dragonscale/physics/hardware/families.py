@@ -34,7 +34,8 @@ _FLOPS_STEP = 32
 
 class Member(Strict, frozen=True):
     """The datasheet of one member, as text with units. `pcie` is a generation and lanes such as
-    `4.0 x8`. What a core does in a cycle is said only where it is not what the base's cores do."""
+    `4.0 x8`. What a core does in a cycle is said only where it is not what the base's cores do; `without` names parts
+    of the base's structure that the member does not have."""
 
     title: str
     released: str
@@ -46,11 +47,12 @@ class Member(Strict, frozen=True):
     clock_source: str = ""
     memory_kind: str = ""
     l2: str = ""
-    pcie: str = ""
+    pcie: str | dict[str, Any] = ""
     power: str = ""
     power_note: str = ""
     matrix_per_cycle: dict[str, int] = {}
     vector_per_cycle: dict[str, int] = {}
+    without: list[str] = []
 
 
 def expand(files: Mapping[str, Table]) -> dict[str, Table]:
@@ -99,7 +101,9 @@ def complete(member: Table, base: Table) -> Table:
         changes[unit] = {dtype: _rate(flops, data, core) for dtype, flops in per_cycle.items()}
     if data.power:
         changes["power"] = {"value": data.power, "source": data.source, "note": data.power_note}
-    if data.pcie:
+    if isinstance(data.pcie, dict):
+        changes["pcie"] = data.pcie
+    elif data.pcie:
         generation, lanes = data.pcie.split(" x")
         rate = f"{_PCIE_LANE[generation] * int(lanes) / 1e9:g}GB/s"
         link = {"value": rate, "source": data.source, "direction": "one-way", "note": f"PCIe {data.pcie}"}
@@ -141,7 +145,8 @@ def _structure(data: Member, base: Table, core: str) -> Table:
     """The member's counts of parts: those of one core as in the base."""
     cores = {"value": data.cores, "source": data.source}
     clock = {"value": data.clock, "source": data.clock_source or data.source, "note": "boost"}
-    same = {name: count for name, count in base["structure"].items() if name not in ("base_clock", "tensor_clock")}
+    dropped = ("base_clock", "tensor_clock", *data.without)
+    same = {name: count for name, count in base["structure"].items() if name not in dropped}
     return same | {core: cores, "clock": clock}
 
 
