@@ -106,9 +106,14 @@ def usual_sequence(lengths: list[int], context: int | None) -> int:
 def with_lengths(question: TrainQuestion) -> tuple[TrainQuestion, list[str]]:
     """A question with what a dataset's lengths say of its documents, and where they are not given, of its sequences and
     the tokens of a run: `--epochs` (one by default) of whole sequences."""
+    if question.examples is not None:
+        return _with_examples(question)
     if not question.lengths.strip():
         if question.epochs is not None:
-            raise InputError("--epochs counts passes over a dataset: give its --lengths FILE too, or --tokens instead.")
+            raise InputError(
+                "--epochs counts passes over a dataset: give its --lengths FILE, or how many --examples it has and "
+                "their mean (--examples 52000 --documents 150); or --tokens instead."
+            )
         return question, []
     if question.documents.strip():
         raise InputError("--lengths has the lengths of documents, and --documents their mean; leave out either.")
@@ -137,6 +142,28 @@ def with_lengths(question: TrainQuestion) -> tuple[TrainQuestion, list[str]]:
     run_tokens = question.tokens.strip() or str(round((question.epochs or 1) * sequences * seq))
     packed = replace(question, lengths="", epochs=None, documents=str(weighted), seq=str(seq), tokens=run_tokens)
     return packed, notes
+
+
+def _with_examples(question: TrainQuestion) -> tuple[TrainQuestion, list[str]]:
+    """A question with the tokens of a run over so many examples of a mean length."""
+    if question.lengths.strip():
+        raise InputError(
+            "--lengths has every example of a dataset, and --examples how many there are; leave out either."
+        )
+    if not question.documents.strip():
+        raise InputError(
+            f"--examples {question.examples} says how many examples there are and not how long: give their mean in "
+            "tokens too, such as --documents 150."
+        )
+    _check_epochs(question)
+    mean, _ = parse_length(question.documents, "--documents")
+    epochs = question.epochs or 1
+    tokens = round(question.examples * mean * epochs)
+    note = (
+        f"{question.examples:,} examples of {mean:,} tokens, {epochs:g} times: {tokens:,} tokens, packed into whole "
+        "sequences; one example a sequence would take more."
+    )
+    return replace(question, examples=None, epochs=None, tokens=str(tokens)), [note]
 
 
 def _context_of(question: TrainQuestion) -> int | None:
