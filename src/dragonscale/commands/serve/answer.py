@@ -90,7 +90,7 @@ def answer(
     if started is not None and started.refusal and not job.force:
         report = _empty_report(job, 0, time.perf_counter() - began, started)
         report.notes, report.advice = [started.refusal], started.remedy
-        report.verdict = f"Refuses to start: {job.served_length or 0:,} tokens a request do not fit the KV cache."
+        report.verdict = f"Refuses to start: the KV cache holds {started.largest_context:,} tokens of a request."
         return report
 
     # everything that fits: replicas that do both, and pools for prefill and decode

@@ -50,12 +50,12 @@ def serve_blocks(report: records.ServeReport, detail: bool) -> laid.Sheet:
     """The whole answer: the summary first, then how it comes about."""
     title = title_of(report)
     if not report.configs:
-        return laid.Sheet((title, *_trouble([*report.notes, report.advice])))
+        return laid.Sheet((title, *_trouble([*report.notes, report.advice], laid.BRIEF)))
     first, work = report.configs[0], report.workload
     decodes = work.output > 1
     blocks: list[laid.Block] = [title]
     if not first.meets_slo:
-        blocks += _trouble(report.notes)
+        blocks += _trouble(report.notes, laid.EXPLAINED)  # which the verdict has said
     blocks.append(summary(report, first))
     if decodes:
         blocks.append(laid.explained(time_stack("decode", first.terms, detail, "list" if detail else "line")))
@@ -91,12 +91,12 @@ def serve_blocks(report: records.ServeReport, detail: bool) -> laid.Sheet:
     return laid.Sheet(tuple(blocks))
 
 
-def _trouble(sentences: list[str]) -> list[laid.Block]:
+def _trouble(sentences: list[str], level: str) -> list[laid.Block]:
     """What is wrong, and below it what would help; the short answer has as much of it as it has room for."""
     first, *others = [*filter(None, sentences), ""]
     brief, further = others[:MAX_REMEDIES], others[MAX_REMEDIES:]
     return [
-        laid.Prose(first, "bad", laid.EXPLAINED if others[:-1] else laid.BRIEF),
+        laid.Prose(first, "bad", level),
         laid.Prose("\n".join(filter(None, brief))),
         laid.Prose("\n".join(filter(None, further)), level=laid.EXPLAINED),
     ]
