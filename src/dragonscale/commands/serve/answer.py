@@ -14,6 +14,7 @@ from dragonscale.commands.serve.config import config_report, fleet_times
 from dragonscale.commands.serve.confirm import as_run, sizing_job
 from dragonscale.commands.serve.format_notes import refused_notes
 from dragonscale.commands.serve.max_rate import SustainedRow, max_rates
+from dragonscale.commands.serve.measured import counted_runs, measured_report
 from dragonscale.commands.serve.notes import answer_notes, at_most, brief_notes
 from dragonscale.commands.serve.recommended_reason import CHEAPER, recommended_reason
 from dragonscale.commands.serve.remedies import left_out, missed
@@ -104,6 +105,10 @@ def answer(
     if job.question.max_rate:
         rows = _add_max_rates(report, job, rows, progress)
     _add_rows(report, job, rows, [*configs, *fleets])
+    if confirm:
+        report.counted_runs = counted_runs(job, report.configs[0])
+    if job.question.measured.strip():
+        report.measured = measured_report(job, report, report.counted_runs)
     if brief:
         report.notes = brief_notes(job, report, confirm, configs)
         return report

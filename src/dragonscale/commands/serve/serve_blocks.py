@@ -17,6 +17,7 @@ from dragonscale.commands.serve.variant_blocks import (
     speculation_blocks,
     token_unit,
 )
+from dragonscale.commands.serve.variant_records import CountedRun
 from dragonscale.serving.advice.bills import StepTerm
 from dragonscale.serving.steady.targets import LATENCIES
 
@@ -28,6 +29,9 @@ SHOWN_SHARE = 0.01
 
 # The terms of a bar that are too small to be shown.
 REST = "the rest"
+
+# How a verdict on a measured figure is marked.
+_MEASURED_TONES = {"normal": "good", "slow": "bad", "fast": "warn"}
 
 # Share of a bar from which its rest is more than rounding.
 LEAST_REST = 1e-3
@@ -132,7 +136,10 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
     work = report.workload
     bound, change = report.bound_and_change
     helps = ("would help", change) if first.meets_slo else None  # of a miss the sentences above say what would
+    measured = report.measured
     return facts(
+        ("measured", measured.text if measured else "", _MEASURED_TONES.get(measured.verdict if measured else "", "")),
+        ("could be", measured.likely if measured else ""),
         ("fleet", fleet_text(report, first), "key"),
         ("holds", holds_text(report, first), "key"),
         (
@@ -145,6 +152,7 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
         ("TTFT", _time_text(report, first, "ttft"), _mark(work, first.ttft_s, work.ttft_s)),
         ("TPOT", tpot_text(report, first), _mark(work, first.tpot_s, work.tpot_s)),
         ("throughput", throughput_text(report, first), "key"),
+        *[(name, counted_text(run)) for name, run in _named_runs(report)],
         ("memory", memory_text(first)),
         ("context", context_text(first)),
         ("max seqs", report.at_most),
@@ -157,6 +165,24 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
         ("error", error_text(report, first)),
         ("release", report.release),
     )
+
+
+def _named_runs(report: records.ServeReport) -> list[tuple[str, CountedRun]]:
+    """Runs of prompts that come together, each with its name in the summary."""
+    return [("one batch" if run.lengths == "fixed" else "at once", run) for run in report.counted_runs]
+
+
+def counted_text(run: CountedRun) -> str:
+    """A run that is timed from the first to the last token."""
+    what = f"{several(run.requests, 'prompt')} of mixed lengths"
+    if run.lengths == "fixed":
+        what = f"{several(run.requests, 'request')} together, start to end"
+        if run.requests == 1:
+            what = "one request, start to end"
+    rates = f"{run.output_tokens_per_s:,.0f} output tok/s"
+    if run.requests > 1:
+        rates = f"{run.requests_per_s:.3g} requests/s, {rates}, {run.total_tokens_per_s:,.0f} in and out"
+    return f"{amount(run.seconds, 's')} for {what}: {rates}, the first tokens after {amount(run.ttft_s, 's')}"
 
 
 def _mark(work: records.ServeRequest, seconds: float, target: float | None) -> str:
