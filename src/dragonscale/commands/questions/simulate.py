@@ -8,8 +8,8 @@ class TrafficQuestion(Question):
     """A trace to describe."""
 
     file: Text = Text(value="FILE", place=True, offers="files")
-    """A trace: Azure CSV, Mooncake JSONL, BurstGPT CSV, arrival_s,input_tokens,output_tokens, or a result of vllm bench,
-    GuideLLM, AIPerf or inference-perf; .gz too."""
+    """A trace: Azure CSV, Mooncake JSONL, BurstGPT CSV, arrival_s,input_tokens,output_tokens, or a result of vllm
+    bench, GuideLLM, AIPerf or inference-perf; .gz too."""
 
 
 class SimulateQuestion(Question):
