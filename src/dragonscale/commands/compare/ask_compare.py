@@ -401,7 +401,8 @@ def _blocks(report: CompareReport, detail: bool) -> Sheet:
     sheet, command = compare_blocks(report, detail), next_command(report)
     if not command:
         return sheet
-    return Sheet((*sheet.blocks, NextStep(command, "Next:")))
+    why = "Next:" if detail else "More with --explain. Next:"
+    return Sheet((*sheet.blocks, NextStep(command, why)))
 
 
 def _by_price(sides: list[Side]) -> list[str]:

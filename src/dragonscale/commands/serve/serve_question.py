@@ -140,7 +140,7 @@ def read_question(question: ServeQuestion) -> ServeAsked:
         plan=saved and saved.plan,
         batch=batch,
         spread=question.kv_split or "copy",
-        draft=_draft(question, saved, model, ask.output),
+        draft=_draft(question, model, ask.output),
         drafts_asked=question.drafts or 0,
         disaggregate=question.disaggregate,
         everywhere=where.everywhere,
@@ -367,12 +367,12 @@ def _batch(question: ServeQuestion, saved: SavedPlan | None) -> int | None:
     return batch
 
 
-def _draft(question: ServeQuestion, saved: SavedPlan | None, model: Transformer, output: int) -> Draft | None:
-    """Who drafts: what flags say, or else a checkpoint's own heads; a plan says itself whether there are drafts."""
+def _draft(question: ServeQuestion, model: Transformer, output: int) -> Draft | None:
+    """Who drafts: what flags say, a checkpoint's own heads where they name only a number; nobody in a plain launch."""
     counts = () if question.drafts is None else (question.drafts,)
     if not question.accept.strip():
         heads = None
-        if not question.draft and (saved is None or counts):
+        if not question.draft and question.drafts:  # a plain launch has no drafts
             heads = own_draft(model, counts)
         if heads is None and (question.draft or question.drafts):
             raise InputError(

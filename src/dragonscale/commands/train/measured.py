@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from dragonscale.commands.given import read_part
 from dragonscale.commands.train.train_records import Measured, PublishedRow, SuspectRow
 from dragonscale.errors import InputError, shorten
+from dragonscale.physics.numbers import first_number
 from dragonscale.physics.units import parse, render
 from dragonscale.training.advice.assessment import PlanAssessment
 from dragonscale.training.advice.measured_step import SAME_RATE, ExplainedStep, explain_measured
-from dragonscale.training.cost.evaluation import Job, first
+from dragonscale.training.cost.evaluation import Job
 from dragonscale.training.plan.plan import short_plan
 from dragonscale.training.search.published_runs import PublishedRun
 
@@ -159,7 +160,7 @@ def _sentences(step: ExplainedStep) -> list[str]:
     band = f"{render(expected.step_low_s, 's')} to {render(expected.step_high_s, 's')}"
     # what beats the datasheet was measured wrongly, whatever the band says
     if step.impossible:
-        lower = render(first(expected.verdict.lower), "s")
+        lower = render(first_number(expected.verdict.lower), "s")
         return [f"{start}, and below the {lower} that the datasheet allows: check what was timed, and the batch."]
     if step.within_band:
         return [f"{start}, within the band of {band}: no gap to explain."]
@@ -202,7 +203,7 @@ def _beside_published(step: ExplainedStep) -> list[str]:
         which = f"{len(runs)} published runs"
     chip, rate = step.expected.job.slice.chip.kin, step.tokens_per_s_per_chip
     listed = "; ".join(run.text for run in shown)
-    sentences = [f"{which} of this model on {chip}, beside {rate:,.0f} measured here: {listed}."]
+    sentences = [f"{which} of this model on {chip}: {listed}. This run makes {rate:,.0f} tokens/s per chip."]
     if any(step.ran_alike(run) for run in shown):
         sentences.append(
             f"One of them ran within {SAME_RATE:.0%} of this rate, so it is the prediction that may be off for that "
