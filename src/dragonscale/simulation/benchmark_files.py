@@ -85,8 +85,8 @@ def parse_benchmark(text: str, name: str) -> BenchmarkFile | None:
     else:
         return None
     try:
-        requests = [request for request in kind.read(documents) if request.input_tokens and request.output_tokens]
-    except (msgspec.MsgspecError, ValueError) as error:
+        requests = [request for request in kind.read(documents) if min(request[1:]) > 0]
+    except (msgspec.MsgspecError, ValueError, OverflowError) as error:
         raise InputError(f"{name} looks like {kind.title} and cannot be read as one: {error}.") from None
     if not requests:
         raise InputError(f"{name} is {kind.title} without any request whose lengths it has{kind.lacking}.")
@@ -152,8 +152,8 @@ class RecordPaths:
         # a report of several benchmarks, each with its requests
         if self.lists:
             records = []
-            for part in _at(documents[0], self.lists) or ():
-                records += _at(part, self.records) or ()
+            for part in _list_at(documents[0], self.lists):
+                records += _list_at(part, self.records)
         for record in records:
             prompt, output = _at(record, self.prompt), _at(record, self.output)
             # a request that failed, or warmed the server up, has no lengths that count
@@ -178,6 +178,12 @@ def _at(record: Any, path: str) -> Any:
             return None
         record = record.get(key)
     return record
+
+
+def _list_at(record: Any, path: str) -> list[Any]:
+    """The list that stands at keys with dots between; empty where there is none."""
+    value = _at(record, path)
+    return value if isinstance(value, list) else []
 
 
 _GUIDELLM = RecordPaths(
@@ -238,18 +244,17 @@ def _genai_perf(documents: list[Any]) -> Iterator[BenchmarkRequest]:
             yield BenchmarkRequest(request.timestamp / 1e9, prompt, output, prompt + output)
 
 
-def _texts_of(payload: str) -> str:
+def _texts_of(payload: Any) -> str:
     """The contents of an OpenAI request, or of a response or a part of one that is streamed."""
     try:
-        value = json.loads(payload.removeprefix("data:").strip() or "{}")
+        value = json.loads(str(payload).removeprefix("data:").strip() or "{}")
     except ValueError:  # the end of a stream, `data: [DONE]`, says nothing
         return ""
-    if not isinstance(value, dict):
-        return ""
+    parts = [value, *_list_at(value, "messages")]
     # a whole answer has messages, a stream deltas
-    choices = [choice.get("message") or choice.get("delta") or choice for choice in value.get("choices", ())]
-    parts = [value, *value.get("messages", ()), *choices]
-    texts = [str(part.get(key) or "") for part in parts for key in ("content", "text", "prompt")]
+    for choice in _list_at(value, "choices"):
+        parts += [_at(choice, "message") or _at(choice, "delta") or choice]
+    texts = [str(_at(part, key) or "") for part in parts for key in ("content", "text", "prompt")]
     return " ".join(filter(None, texts))
 
 
