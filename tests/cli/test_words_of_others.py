@@ -111,6 +111,8 @@ def test_the_library_reads_the_same_names() -> None:
     answer = ds.serve("llama3-8b", gpus="h100:1", input_len=512, max_model_len=8192, tensor_parallel_size=1)
     assert answer.workload.prompt == 512
     assert 'tensor_parallel_size is read as plan="tp1".' in answer.notes_beside
+    with pytest.raises(TypeError, match="no parameter 'speculative_config'; drafts=\"3\" says how many tokens"):
+        ds.serve("llama3-8b", on="h100:1", speculative_config={"num_speculative_tokens": 3})
     with pytest.raises(TypeError, match="no parameter 'frobnicate'"):
         ds.train("llama3-8b", frobnicate=1)
 
