@@ -139,18 +139,45 @@ def _alike(size: str) -> list[str]:
     >>> _alike("8b"), _alike("7b")
     (['qwen3-8b', 'qwen2.5-7b', 'llama3-8b', 'mistral-7b-v0.3'], ['qwen3-8b', 'qwen2.5-7b', 'llama1-7b', 'mistral-7b'])
     """
+    nearest = _nearest_sizes(size)
+    return [nearest[family][1] for family in LATER if family in nearest]
+
+
+def preset_of_size(text: str) -> str:
+    """A preset for a number of parameters: the latest that is named for it, or else the one nearest in size; empty for
+    a text that is no size, or where none is near.
+
+    >>> preset_of_size("8b"), preset_of_size("70B"), preset_of_size("13b"), preset_of_size("5000b")
+    ('qwen3-8b', 'llama3.3-70b', 'llama2-13b', '')
+    """
+    size = text.strip().lower()
+    if not re.fullmatch(r"\d+(\.\d+)?[bm]", size):
+        return ""
+    named: dict[str, str] = {}  # by family its latest
+    for name, family, _ in preset_lines():
+        # qwen2.5-7b, and no qwen2.5-math-7b
+        if re.fullmatch(rf"[a-z]+[\d.]*-{re.escape(size)}", name):
+            named[family] = max(name, named.get(family, ""))
+    for family in LATER:
+        if family in named:
+            return named[family]
+    return min(_nearest_sizes(size).values(), default=(0.0, ""))[1]
+
+
+def _nearest_sizes(size: str) -> dict[str, tuple[float, str]]:
+    """By family the preset nearest a size, behind how far it is from it."""
     scale = 1e9 if size[-1:].lower() == "b" else 1e6
     wanted = 0.0  # parameters
     if size[:1].isdigit():
         wanted = float(size[:-1] or 0) * scale
     if not wanted:
-        return []
+        return {}
     nearest: dict[str, tuple[float, str]] = {}  # by family: how far its nearest size is, and the preset
     for name, family, count in preset_lines():
         difference = abs(count / wanted - 1) if count else math.inf
         if difference < MAX_SIZE_DIFFERENCE:
             nearest[family] = min((difference, name), nearest.get(family, (math.inf, "")))
-    return [nearest[family][1] for family in LATER if family in nearest]
+    return {family: nearest[family] for family in LATER if family in nearest}
 
 
 def no_model(name: str, hint: str) -> InputError:
