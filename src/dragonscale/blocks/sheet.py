@@ -86,7 +86,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table. The short answer has its first `brief_rows` (0: all) without its foot."""
+    """A table. The short answer has its first `brief_rows` without title and foot (0: all of it)."""
 
     columns: tuple[Column, ...]
     rows: tuple[tuple[Any, ...], ...]
@@ -144,7 +144,7 @@ class Sheet:
             if isinstance(block, Title):
                 block = replace(block, aside=block.brief or block.aside, brief="")
             if isinstance(block, Grid) and block.brief_rows:
-                block = replace(block, rows=block.rows[: block.brief_rows], foot="")
+                block = replace(block, rows=block.rows[: block.brief_rows], title="", foot="")
             if isinstance(block, Facts):
                 rows = [row for row in block.rows if row.level == BRIEF]
                 block = Facts(tuple(replace(row, text=row.brief or row.text, brief="") for row in rows))

@@ -41,7 +41,8 @@ MAX_FRONT_ROWS = 12
 def train_blocks(report: TrainReport, detail: bool) -> laid.Sheet:
     """The whole answer: the summary first, then how it comes about."""
     if not report.plans:
-        shown, further = report.notes[:MAX_REMEDIES], report.notes[MAX_REMEDIES:]
+        notes = [note for note in report.notes if note != report.verdict]
+        shown, further = notes[:MAX_REMEDIES], notes[MAX_REMEDIES:]
         blocks: list[laid.Block] = [_title(report), laid.Prose("\n".join(shown), "bad")]
         if further:
             blocks.append(laid.Prose("\n".join(further), "bad", laid.EXPLAINED))

@@ -28,6 +28,10 @@ def verdict_text(report: TrainReport) -> str:
 def _measured(measured: Measured, first: PlanReport) -> str:
     """Whether a measured step is what is expected."""
     band = f"{amount(first.step_low_s, 's')} to {amount(first.step_high_s, 's')}"
+    if measured.impossible:
+        return (
+            f"Not possible: {amount(measured.step_s, 's')} a step is less than the datasheet allows; check the timing."
+        )
     if measured.within_band:
         return f"Normal: {amount(measured.step_s, 's')} a step is within the {band} expected."
     pace = "Slow" if measured.ratio > 1 else "Faster than expected"
