@@ -254,6 +254,15 @@ def amount(value: Any, dimension: str) -> str:
     return value if isinstance(value, str) or not dimension else render(float(value), dimension)
 
 
+def several(count: int, noun: str) -> str:
+    """A number of things, one of them without an s.
+
+    >>> several(1, "chip"), several(2048, "chip")
+    ('1 chip', '2,048 chips')
+    """
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def cell_text(value: Any) -> str:
     """A cell as a reader sees it.
 

@@ -4,7 +4,7 @@ where time goes, and other configurations."""
 from dataclasses import replace
 
 from dragonscale.blocks import sheet as laid
-from dragonscale.blocks.sheet import amount, facts, folded
+from dragonscale.blocks.sheet import amount, facts, folded, several
 from dragonscale.commands import grids
 from dragonscale.commands.asked_chips import kernels_text
 from dragonscale.commands.serve import serve_records as records
@@ -127,11 +127,6 @@ def title_of(report: records.ServeReport) -> laid.Title:
         title += f" on {report.configs[0].slice}"
     tone = "good" if report.best is not None else "bad"
     return laid.Title(title, "\n".join(asides), report.verdict, tone, f"{prompts}, {output}, {engine}")
-
-
-def several(count: int, noun: str) -> str:
-    """A number of things, one of them without an s."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Facts:

@@ -118,7 +118,7 @@ def _title(report: TrainReport) -> laid.Title:
         size += f" +{amount(work.adapter_parameters, 'count')} in adapters"
     for part, parameters in work.left_out.items():
         size += f"; {amount(parameters, 'count')} of {part} left out"
-    sequences = f"{work.sequences:,} sequences of {work.seq:,}"
+    sequences = f"{laid.several(work.sequences, 'sequence')} of {work.seq:,}"
     if work.documents:
         sequences += f" packed with documents of {work.documents:,} (weighted by length)"
     stack = f"stack {work.stack}"

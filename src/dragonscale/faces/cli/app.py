@@ -12,6 +12,7 @@ from dragonscale.blocks.terminal import width_of
 from dragonscale.errors import FAULT, INFEASIBLE, REFUSED, WRONG_INPUT, Infeasible, NonFiniteCost, sentence_of
 from dragonscale.faces.cli.arguments import other_words
 from dragonscale.faces.cli.help import command_help, family_help, overview
+from dragonscale.faces.cli.progress import say_aside
 from dragonscale.faces.cli.shell import run_command
 from dragonscale.faces.cli.table import COMMANDS
 from dragonscale.faces.command import Command
@@ -121,6 +122,5 @@ def _help(arguments: Sequence[str]) -> int:
 
 
 def _refuse(sentence: str, code: int = WRONG_INPUT) -> int:
-    with contextlib.suppress(OSError):  # nobody listens
-        print(f"dscale: {errors.printable(sentence)}", file=sys.stderr, flush=True)
+    say_aside(f"dscale: {sentence}")
     return code
