@@ -12,7 +12,7 @@ WRONG = {
     "unknown command": (["rooflin"], "rooflin"),
     "unknown flag": (["chips", "--jsn"], "--jsn"),
     "missing argument": (["roofline"], "EXPR is missing"),
-    "two things missing": (["train", "llama3-8b", "--on", "h100:8"], "of a step, and --seq, the tokens of a sequence"),
+    "two things missing": (["train"], "Give a model, such as llama3-8b, and --on, the slice to run on"),
     "a mixed fleet in --on": (
         ["simulate", "llama3-8b", "--on", "h100:1,l40s:1", "--rate", "4/s"],
         "--on h100:1 --pool l40s:1",

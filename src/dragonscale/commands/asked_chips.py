@@ -13,8 +13,8 @@ from typing import Any
 
 from dragonscale.commands.given import comma_list, targets_of
 from dragonscale.errors import InputError, shorten
-from dragonscale.physics.hardware import Chip, Slice, chip_names, load_chip, parse_target
-from dragonscale.physics.hardware.catalogue import is_chip
+from dragonscale.physics.hardware import Chip, Slice, load_chip, parse_target
+from dragonscale.physics.hardware.catalogue import candidates, is_chip
 from dragonscale.physics.hardware.changes import PROFILE, changed_chip, split_changes, with_changes
 from dragonscale.physics.hardware.prices import priced_targets
 from dragonscale.physics.hardware.slices import slice_note
@@ -108,8 +108,7 @@ def read_targets(on: Any) -> tuple[dict[str, tuple[Chip, Slice | None]], bool]:
     if any(part.lower() in ANYWHERE for part in parts):
         if len(parts) > 1:
             raise InputError(f"--on is {shorten(on)}; 'any' is every chip of the catalogue and stands alone.")
-        catalogue = ((name, load_chip(name)) for name in chip_names())
-        return {name: (chip, None) for name, chip in catalogue if not chip.announced}, True
+        return {chip.name: (chip, None) for chip in candidates()}, True
     for part in parts:
         # what follows a + is a change of the chip (h100+hbm=2x); another chip there is meant as a second half of the
         # slice

@@ -15,6 +15,7 @@ from dragonscale.commands.serve.config import config_report, fleet_times
 from dragonscale.commands.serve.confirm import as_run, sizing_job
 from dragonscale.commands.serve.format_notes import refused_notes
 from dragonscale.commands.serve.max_rate import SustainedRow, max_rates
+from dragonscale.commands.serve.measured import counted_runs, measured_report
 from dragonscale.commands.serve.notes import answer_notes, at_most, brief_notes
 from dragonscale.commands.serve.recommended_reason import CHEAPER, recommended_reason
 from dragonscale.commands.serve.remedies import left_out, missed
@@ -125,6 +126,10 @@ def answer(
     report.needs = needed_text(rung)
     if job.disaggregate:
         report.disaggregation = disaggregation_report(job, rows[0][0], report.configs[0], fleets, configs)
+    if confirm:
+        report.counted_runs = counted_runs(job, report.configs[0])
+    if job.question.measured.strip():
+        report.measured = measured_report(job, report, report.counted_runs)
     report.verdict = verdict_text(report, job)
     if brief:
         report.notes = brief_notes(job, report, confirm, configs)

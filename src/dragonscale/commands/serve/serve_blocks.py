@@ -20,6 +20,7 @@ from dragonscale.commands.serve.variant_blocks import (
     speculation_blocks,
     token_unit,
 )
+from dragonscale.commands.serve.variant_records import CountedRun
 from dragonscale.serving.advice.bills import StepTerm
 from dragonscale.serving.engine.plan import parse_serving_plan
 from dragonscale.serving.steady.targets import LATENCIES
@@ -35,6 +36,9 @@ GIB = 2**30
 
 # The terms of a bar that are too small to be shown.
 REST = "the rest"
+
+# How a verdict on a measured figure is marked.
+_MEASURED_TONES = {"normal": "good", "slow": "bad", "fast": "warn"}
 
 # Share of a bar from which its rest is more than rounding.
 LEAST_REST = 1e-3
@@ -139,7 +143,10 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
     # several chips are compared in a table, which the short answer has room for in place of these lines
     compares_chips = len({row.chip for row in report.configs}) > 1
     aside = laid.EXPLAINED if compares_chips or not first.meets_slo else laid.BRIEF
+    measured = report.measured
+    tone = _MEASURED_TONES.get(measured.verdict if measured else "", "")
     return facts(
+        ("could be", measured.likely if measured else "", tone),
         laid.FactLine("fleet", fleet_text(report, first), "key", fleet_text(report, first, brief=True)),
         ("holds", holds_text(report, first), "key"),
         laid.FactLine(
@@ -159,6 +166,7 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
             tpot_text(report, first, brief=True),
         ),
         laid.FactLine("throughput", throughput_text(report, first), "key", throughput_text(report, first, brief=True)),
+        *[(name, counted_text(run)) for name, run in _named_runs(report)],
         laid.FactLine("memory", memory_text(first), brief=memory_text(first, brief=True), level=aside),
         laid.FactLine("context", context_text(first), level=aside),
         ("max seqs", report.at_most),
@@ -186,6 +194,24 @@ def meanings_text(first: records.ConfigReport) -> str:
 def added_text(report: records.ServeReport) -> str:
     """What the plain launch could have beside, with what each would bring."""
     return "; ".join(rung.text for rung in report.rungs)
+
+
+def _named_runs(report: records.ServeReport) -> list[tuple[str, CountedRun]]:
+    """Runs of prompts that come together, each with its name in the summary."""
+    return [("one batch" if run.lengths == "fixed" else "at once", run) for run in report.counted_runs]
+
+
+def counted_text(run: CountedRun) -> str:
+    """A run that is timed from the first to the last token."""
+    what = f"{several(run.requests, 'prompt')} of mixed lengths"
+    if run.lengths == "fixed":
+        what = f"{several(run.requests, 'request')} together, start to end"
+        if run.requests == 1:
+            what = "one request, start to end"
+    rates = f"{run.output_tokens_per_s:,.0f} output tok/s"
+    if run.requests > 1:
+        rates = f"{run.requests_per_s:.3g} requests/s, {rates}, {run.total_tokens_per_s:,.0f} in and out"
+    return f"{amount(run.seconds, 's')} for {what}: {rates}, the first tokens after {amount(run.ttft_s, 's')}"
 
 
 def _mark(work: records.ServeRequest, seconds: float, target: float | None) -> str:

@@ -8,10 +8,12 @@ import msgspec
 from dragonscale.commands.advised import Advice
 from dragonscale.commands.record import Record
 from dragonscale.commands.serve.variant_records import (
+    CountedRun,
     ExpectedError,
     FrontierPoint,
     LimitRow,
     MaxRate,
+    MeasuredServing,
     PrefixCache,
     RungRow,
     Speculation,
@@ -368,6 +370,11 @@ class ServeReport(Record, JudgedReport):
     where nothing fits."""
     kv_cache_tokens: int | None = None
     """Tokens of KV cache of such a replica, as engines print them when they start."""
+    measured: MeasuredServing | None = None
+    """What was measured (`--measured`) beside what is expected of the first configuration."""
+    counted_runs: list[CountedRun] = []
+    """The first configuration under a fixed number of prompts that come together: those of `--requests`, or one batch
+    from start to end where `--batch` says how many."""
     recommended_reason: str = ""
     """Why the first configuration is recommended though another one that is shown costs less; empty where none does."""
     verdict: str = ""

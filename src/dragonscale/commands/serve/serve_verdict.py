@@ -9,9 +9,11 @@ from dragonscale.serving.steady.targets import LATENCIES
 
 
 def verdict_text(report: ServeReport, job: ServeAsked) -> str:
-    """Whether it fits and meets what was asked of it; of prefill and decode apart, where these were asked for, whether
-    they are worth it."""
+    """Whether it fits and meets what was asked of it; of a measurement, whether it is normal; of prefill and decode
+    apart, where these were asked for, whether they are worth it."""
     first = report.configs[0]
+    if report.measured is not None:
+        return report.measured.text
     if job.disaggregate and report.disaggregation is not None:
         return _disaggregation(report.disaggregation)
     where = f"{plan_text(first)} on {first.slice}{_not_on_one_card(job, first)}"

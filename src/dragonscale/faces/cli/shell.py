@@ -32,7 +32,10 @@ _ENDINGS = {
 
 def run_command(command: Command[Any, Any], arguments: Sequence[str]) -> int:
     """Answer one command line: print first, write after, so that no file that fails costs the answer."""
-    given = read_arguments(command.fields(), with_defaults(command, arguments), command.name)
+    arguments_read = read_arguments(command.fields(), with_defaults(command, arguments), command.name)
+    given = arguments_read.values
+    for note in arguments_read.notes:
+        say_aside(note)
     output = Output(**{name: given.pop(name) for name in (*command.outputs, *ALWAYS) if name in given})
     _check(output, command)
     question = command.question(**given)
