@@ -237,7 +237,7 @@ def _from_table(table: Mapping[str, Any], assume: Assumed | None, family: str) -
 
     fields = {key: value for key, value in table.items() if key not in _ABOUT}
     model = load_config(fields, str(table["name"]), assume, family)
-    return replace(model, sources={"config": str(table.get("source", ""))})
+    return replace(model, sources={"config": str(table.get("source", ""))}, task=str(table.get("task", "")))
 
 
 def toml_fields(path: Path) -> dict[str, Any]:
