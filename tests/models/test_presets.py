@@ -67,6 +67,13 @@ ACTIVE = {
     "minimax-m2.5": 10,
     "dbrx-132b": 36,
     "deepseek-v4-flash": 13,
+    "kimi-k3": 104,
+    "minimax-m3": 23,
+    "mimo-v2-flash": 15,
+    "hunyuan-a13b": 13,
+    "nemotron3-super-120b-a12b": 12,
+    "olmoe-1b-7b": 1.3,
+    "ernie-4.5-300b-a47b": 47,
     "qwen3.5-397b-a17b": 17,
 }
 

@@ -16,7 +16,7 @@ from dragonscale.tables import beside
 
 PRESETS = Path(__file__).with_name("presets")
 SIZES = "sizes"
-_HEADER = re.compile(r'^\[("?)([^"\[\]]+)\1\]$', re.MULTILINE)
+_HEADER = re.compile(r'^\[("?)([^"\[\]]+)\1\](?: *#.*)?$', re.MULTILINE)
 _ROW = re.compile(r'^(?:rows = \[| +)\["([^"]+)", "([^"]+)", \d.*$', re.MULTILINE)
 _ALIASES = re.compile(r"\baliases = (\[[^\]]*\])")
 _SOURCE = re.compile(r'^source = "huggingface\.co/([\w.-]+/[\w.-]+)"', re.MULTILINE)

@@ -145,8 +145,9 @@ def _nearest(text: str) -> str:
 def _from_groups(quantization: Mapping[str, Any]) -> str:
     """compressed-tensors, modelopt and quark: bits and kind of the first group's weights."""
     algorithm = str(quantization.get("quant_algo") or quantization.get("format") or "").lower()
-    if "nvfp4" in algorithm:
-        return "nvfp4"
+    for kind in ("nvfp4", "mxfp4"):
+        if kind in algorithm:
+            return kind
     stored = _kind(_first_group(quantization).get("weights"))
     if stored:
         return stored
