@@ -16,7 +16,7 @@ from dragonscale.commands.simulate.traffic_flags import read_traffic
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.models import load_model
 from dragonscale.models.assumed import with_assumed
-from dragonscale.models.transformer import Transformer
+from dragonscale.models.transformer import Transformer, unseen_parameters
 from dragonscale.physics.hardware import parse_target
 from dragonscale.physics.hardware.catalogue import chip_path
 from dragonscale.physics.hardware.changes import check_effect
@@ -294,8 +294,24 @@ class _Lengths:
     cut: tuple[str, ...]
 
 
+TASKS = {
+    "embed": "{} embeds: a request is a document, which ends with its prompt (one prefill, no output tokens).",
+    "rerank": "{} ranks: a request is a query with one document, which ends with its prompt (one prefill, one score).",
+}
+"""A note on requests of models that answer with their prompt alone."""
+VISION = (
+    "The vision tower ({:,.0f}M parameters) is counted as weights in 16 bits. An image is as many more tokens of "
+    "--prompt; `dscale simulate --images 1x1024` times its encoding too."
+)
+
+
 def _lengths(question: ServeQuestion, model: Transformer, served: int | None) -> _Lengths:
     """The lengths of requests, shortened to what the model takes, or a launch that is for short requests (`served`)."""
+    if model.task and question.output == DEFAULTS.output:
+        prompt = question.prompt
+        if prompt == DEFAULTS.prompt and model.context:
+            prompt = str(min(int(prompt), model.context))
+        question = replace(question, prompt=prompt, output="0")
     question, cut = _within_context(question, model, served)
     if question.output.strip() == "0":  # embeddings and scores: a request ends with its prompt, as with one token
         question = replace(question, output="1")
@@ -304,6 +320,11 @@ def _lengths(question: ServeQuestion, model: Transformer, served: int | None) ->
     context = None if question.force or output == 1 else model.context
     prompt, shortened = shortened_prompt(question.prompt, prompt, output, context, model.name)
     how_read = filter(None, (shortened or prompt_note, output_note))
+    if model.task:
+        cut = (*cut, TASKS[model.task].format(model.name))
+    tower = unseen_parameters(model).get("vision")
+    if tower:
+        cut = (*cut, VISION.format(tower / 1e6))
     return _Lengths(question, prompt, output, tuple(how_read), cut)
 
 

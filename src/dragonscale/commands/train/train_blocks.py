@@ -117,7 +117,7 @@ def _title(report: TrainReport) -> laid.Title:
     if work.adapter_parameters:
         size += f" +{amount(work.adapter_parameters, 'count')} in adapters"
     for part, parameters in work.left_out.items():
-        size += f"; {amount(parameters, 'count')} of {part} left out"
+        size += f"; {amount(parameters, 'count')} of {part} frozen"
     sequences = f"{laid.several(work.sequences, 'sequence')} of {work.seq:,}"
     if work.documents:
         sequences += f" packed with documents of {work.documents:,} (weighted by length)"
