@@ -18,7 +18,15 @@ from dragonscale.physics.hardware.catalogue import is_chip
 from dragonscale.physics.hardware.changes import PROFILE, changed_chip, split_changes, with_changes
 from dragonscale.physics.hardware.prices import priced_targets
 from dragonscale.physics.hardware.slices import slice_note
-from dragonscale.physics.kernels.profile_file import OWN, choose, named_profile, own_file, own_folder, profile_files
+from dragonscale.physics.kernels.profile_file import (
+    OWN,
+    backend,
+    choose,
+    named_profile,
+    own_file,
+    own_folder,
+    profile_files,
+)
 
 _UNFIT = re.compile(r"[,+=:*]")
 
@@ -65,8 +73,10 @@ def profile_notes(chips: Iterable[Chip]) -> list[str]:
     return list(dict.fromkeys(notes))
 
 
-def kin_notes(chips: Iterable[Chip]) -> list[str]:
+def kin_notes(chips: Iterable[Chip], library: str = "") -> list[str]:
     """Whose kernels stand for those of GPUs that were not measured, and which chips are promises.
+
+    Nothing is said of the kernels of a `library` that has a profile of its own for the chip.
 
     >>> from dragonscale.physics.hardware import load_chip
     >>> kin_notes(map(load_chip, ("h100", "h100-pcie", "a6000")))
@@ -81,7 +91,8 @@ def kin_notes(chips: Iterable[Chip]) -> list[str]:
         if chip.announced:
             notes.append(f"{chip.name} is announced and not to be had yet: its numbers are its maker's promises.")
         # a chip whose kernels were never measured
-        if chip.kind == "gpu" and not chip.kernels and chip.kin not in file.chips:
+        measured = chip.kin in file.chips or backend(chip, library)
+        if chip.kind == "gpu" and not chip.kernels and not measured:
             families.setdefault(", ".join(file.chips) or "a generic GPU", []).append(chip.kin)
     why = "No kernel of {} was measured: the fractions of datasheet rates are those of {}."
     notes += [why.format(", ".join(dict.fromkeys(names)), of) for of, names in families.items()]
@@ -137,13 +148,13 @@ class AskedTargets:
         return tuple(self.named.values())
 
 
-def asked_targets(on: Any, question: Any) -> AskedTargets:
-    """What stands after `--on`, at what `--price`, `--pricing` and `--owned` say."""
+def asked_targets(on: Any, question: Any, library: str = "") -> AskedTargets:
+    """What stands after `--on`, at what `--price`, `--pricing` and `--owned` say; `library` is that of the kernels."""
     named, everywhere = read_targets(on)
     priced, strange = priced_targets(question.price, named.values(), question.pricing, question.owned)
     notes = [*strange, *profile_notes(chip for chip, _ in priced)]
     if not everywhere:
-        notes += kin_notes(chip for chip, _ in priced)
+        notes += kin_notes((chip for chip, _ in priced), library)
     read = list(filter(None, map(slice_note, named)))
     return AskedTargets(dict(zip(named, priced, strict=True)), everywhere, read, notes)
 

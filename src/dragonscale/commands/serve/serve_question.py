@@ -22,8 +22,8 @@ from dragonscale.physics.hardware.catalogue import chip_path
 from dragonscale.physics.hardware.changes import check_effect
 from dragonscale.physics.units import parse, parse_count, parse_length
 from dragonscale.serving.advice.job import ServingJob
-from dragonscale.serving.engine.auto import AUTO
-from dragonscale.serving.engine.engine import load_engine, spelt_engine, split_settings, substitution_notes
+from dragonscale.serving.engine.auto import AUTO, engine_of_format
+from dragonscale.serving.engine.engine import engines, load_engine, spelt_engine, split_settings
 from dragonscale.serving.engine.formats import product_format
 from dragonscale.serving.engine.launch import LaunchLimits, engine_on
 from dragonscale.serving.engine.plan import SPREADS, ServingPlan
@@ -100,7 +100,6 @@ def read_question(question: ServeQuestion) -> ServeAsked:
         raise InputError("Say what to serve: a model such as llama3-70b, or a --plan that names it.")
     named = with_assumed(question.model or made_for.model, question.assume, question.family)
     model = load_model(named)
-    substituted = substitution_notes(question.engine)
     question = _with_saved(replace(question, model=named, engine=spelt_engine(question.engine)), saved)
 
     # The chips, with changes to them.
@@ -113,7 +112,9 @@ def read_question(question: ServeQuestion) -> ServeAsked:
     where = _targets(question, saved)
     for chip, _ in where.targets:
         check_effect(changes, "serving", kind=chip.kind)
-    engine = question.engine or made_for.engine or AUTO
+    formats = format_request(question)
+    file_engine = engine_of_format(formats.quantize or formats.weights)
+    engine = question.engine or made_for.engine or file_engine or AUTO
     _check_choices(question, model, engine)
 
     # The requests, what they must get, and limits.
@@ -126,7 +127,7 @@ def read_question(question: ServeQuestion) -> ServeAsked:
     if foreign is not None:
         notes += told(foreign)
     notes += [*model.notes, *dict.fromkeys((*lengths.how_read, *where.read))]
-    notes += [*substituted, *_plan_notes(question, saved, model), *lengths.cut, *where.notes]
+    notes += [*_plan_notes(question, saved, model), *lengths.cut, *where.notes]
     job = ServeAsked(
         question=question,
         model=model,
@@ -135,7 +136,7 @@ def read_question(question: ServeQuestion) -> ServeAsked:
         goals=goals,
         engine=engine,
         limits=LaunchLimits(question.max_seqs, question.token_budget, question.memory_fraction),
-        formats=format_request(question),
+        formats=formats,
         plan=saved and saved.plan,
         batch=batch,
         spread=question.kv_split or "copy",
@@ -156,7 +157,16 @@ def read_question(question: ServeQuestion) -> ServeAsked:
         job = _with_served_length(job, foreign.served_length)
     if saved is not None:
         job = replace(job, plan=_complete_plan(job, saved))
-    return job
+    return _for_one_user(job)
+
+
+def _for_one_user(job: ServeAsked) -> ServeAsked:
+    """The job at a batch of one, where its engines serve one request at a time and nothing says how many there are."""
+    question = job.question
+    says_how_many = (job.batch, question.max_seqs, question.rate, question.use_case, question.users, question.max_rate)
+    if any(says_how_many) or not all(job.engine_on(chip).single_user for chip, _ in job.targets):
+        return job
+    return replace(job, batch=1)
 
 
 def _with_served_length(job: ServeAsked, stated: int | None) -> ServeAsked:
@@ -267,7 +277,8 @@ def _targets(question: ServeQuestion, saved: SavedPlan | None) -> AskedTargets:
         on = on.strip() or (saved and saved.slice)
     if not on:
         raise InputError("Say what to serve on: --on h100 (a chip), --on v5e:4x4 (a slice), --on v5e,h100 or --on any.")
-    targets = asked_targets(on, question)
+    engine = load_engine(question.engine) if question.engine in engines() else None
+    targets = asked_targets(on, question, engine.kernels.library if engine else "")
     if saved is not None and targets.everywhere:
         raise InputError(f"--plan needs a chip or a slice to run on; --on is {on!r}, write e.g. h100:8.")
     if saved is not None and len(targets.named) > 1:

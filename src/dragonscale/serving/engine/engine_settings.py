@@ -77,6 +77,8 @@ class EngineExperts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     run)."""
     slowdown: float = 1.0
     """Seconds of grouped matmuls over that library's."""
+    small_kernels: int = 0
+    """Kernels of a layer beside `plain` matmuls: routing, biases, weights and sums, one after the other."""
     overlap_s: float = 0.0
     """Seconds by which a layer of experts beats the profile, which was timed call by call: in a graph the launches of
     routing, matmuls and sums overlap with the kernels before them."""
