@@ -6,7 +6,7 @@ chip, that is taken, under the name `own`; `--profile built-in` leaves it.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -73,10 +73,14 @@ def profile_notes(chips: Iterable[Chip]) -> list[str]:
     return list(dict.fromkeys(notes))
 
 
-def kin_notes(chips: Iterable[Chip], library: str = "") -> list[str]:
+def _no_library(_chip: Chip) -> str:
+    return ""
+
+
+def kin_notes(chips: Iterable[Chip], library: Callable[[Chip], str] = _no_library) -> list[str]:
     """Whose kernels stand for those of GPUs that were not measured, and which chips are promises.
 
-    Nothing is said of the kernels of a `library` that has a profile of its own for the chip.
+    Nothing is said of the kernels of a `library` that has a profile of its own for its chip.
 
     >>> from dragonscale.physics.hardware import load_chip
     >>> kin_notes(map(load_chip, ("h100", "h100-pcie", "a6000")))
@@ -91,7 +95,7 @@ def kin_notes(chips: Iterable[Chip], library: str = "") -> list[str]:
         if chip.announced:
             notes.append(f"{chip.name} is announced and not to be had yet: its numbers are its maker's promises.")
         # a chip whose kernels were never measured
-        measured = chip.kin in file.chips or backend(chip, library)
+        measured = chip.kin in file.chips or backend(chip, library(chip))
         if chip.kind == "gpu" and not chip.kernels and not measured:
             families.setdefault(", ".join(file.chips) or "a generic GPU", []).append(chip.kin)
     why = "No kernel of {} was measured: the fractions of datasheet rates are those of {}."
@@ -148,8 +152,9 @@ class AskedTargets:
         return tuple(self.named.values())
 
 
-def asked_targets(on: Any, question: Any, library: str = "") -> AskedTargets:
-    """What stands after `--on`, at what `--price`, `--pricing` and `--owned` say; `library` is that of the kernels."""
+def asked_targets(on: Any, question: Any, library: Callable[[Chip], str] = _no_library) -> AskedTargets:
+    """What stands after `--on`, at what `--price`, `--pricing` and `--owned` say; `library` tells the library of the
+    kernels on a chip."""
     named, everywhere = read_targets(on)
     priced, strange = priced_targets(question.price, named.values(), question.pricing, question.owned)
     notes = [*strange, *profile_notes(chip for chip, _ in priced)]

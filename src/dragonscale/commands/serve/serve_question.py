@@ -17,12 +17,12 @@ from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.models import load_model
 from dragonscale.models.assumed import with_assumed
 from dragonscale.models.transformer import Transformer
-from dragonscale.physics.hardware import parse_target
+from dragonscale.physics.hardware import Chip, parse_target
 from dragonscale.physics.hardware.catalogue import chip_path
 from dragonscale.physics.hardware.changes import check_effect
 from dragonscale.physics.units import parse, parse_count, parse_length
 from dragonscale.serving.advice.job import ServingJob
-from dragonscale.serving.engine.auto import AUTO, engine_of_format
+from dragonscale.serving.engine.auto import AUTO, auto_choice, engine_of_format
 from dragonscale.serving.engine.engine import engines, load_engine, spelt_engine, split_settings
 from dragonscale.serving.engine.formats import product_format
 from dragonscale.serving.engine.launch import LaunchLimits, engine_on
@@ -109,12 +109,12 @@ def read_question(question: ServeQuestion) -> ServeAsked:
     if changed_on != named_on:
         question = replace(question, on=changed_on)
     question = replace(question, set="", profile="")
-    where = _targets(question, saved)
-    for chip, _ in where.targets:
-        check_effect(changes, "serving", kind=chip.kind)
     formats = format_request(question)
     file_engine = engine_of_format(formats.quantize or formats.weights)
     engine = question.engine or made_for.engine or file_engine or AUTO
+    where = _targets(question, saved, model, engine)
+    for chip, _ in where.targets:
+        check_effect(changes, "serving", kind=chip.kind)
     _check_choices(question, model, engine)
 
     # The requests, what they must get, and limits.
@@ -270,15 +270,21 @@ def _check_choices(question: ServeQuestion, model: Transformer, engine: str) -> 
         load_engine(engine)
 
 
-def _targets(question: ServeQuestion, saved: SavedPlan | None) -> AskedTargets:
+def _targets(question: ServeQuestion, saved: SavedPlan | None, model: Transformer, engine: str) -> AskedTargets:
     """The chips and slices of a question, or the slice of its plan file."""
     on = question.on
     if isinstance(on, str):
         on = on.strip() or (saved and saved.slice)
     if not on:
         raise InputError("Say what to serve on: --on h100 (a chip), --on v5e:4x4 (a slice), --on v5e,h100 or --on any.")
-    engine = load_engine(question.engine) if question.engine in engines() else None
-    targets = asked_targets(on, question, engine.kernels.library if engine else "")
+
+    def library(chip: Chip) -> str:
+        name = split_settings(engine)[0]
+        if name not in engines():
+            name = auto_choice(chip, model).engine
+        return engines()[name].kernels.library
+
+    targets = asked_targets(on, question, library)
     if saved is not None and targets.everywhere:
         raise InputError(f"--plan needs a chip or a slice to run on; --on is {on!r}, write e.g. h100:8.")
     if saved is not None and len(targets.named) > 1:

@@ -37,6 +37,7 @@ from dragonscale.serving.engine.engine_settings import (
     EngineHost,
     EngineKernels,
     EngineMemory,
+    EngineOffload,
     EngineProgram,
     EngineScheduling,
     ExpertLayout,
@@ -67,6 +68,7 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     experts: EngineExperts = EngineExperts()
     host: EngineHost = EngineHost()
     memory: EngineMemory = EngineMemory()
+    offload: EngineOffload = EngineOffload()
     program: EngineProgram = EngineProgram()
     scheduling: EngineScheduling = EngineScheduling()
     length_flag: str = ""

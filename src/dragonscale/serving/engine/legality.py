@@ -9,7 +9,7 @@
 
 import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -121,6 +121,18 @@ def read_pair(word: str) -> tuple[str, str]:
 def pair_word(weights: str, compute: str) -> str:
     """The entry of the table for formats of weights and matmuls."""
     return compute if weights == compute.removesuffix("_block") else f"{weights}/{compute}"
+
+
+def pair_words(pairs: Iterable[tuple[str, str]]) -> list[str]:
+    """The entries for some pairs; those of files together, as there are dozens.
+
+    >>> pair_words([("fp16", "fp16"), ("q4_0", "int8"), ("q8_0", "int8")])
+    ['fp16', 'GGUF (q4_k_m, q8_0 …)']
+    """
+    words: dict[str, None] = {}
+    for weights, compute in pairs:
+        words["GGUF (q4_k_m, q8_0 …)" if weights in GGUF_FILES else pair_word(weights, compute)] = None
+    return list(words)
 
 
 def chip_has(chip: Chip, weights: str, compute: str) -> bool:
