@@ -22,6 +22,7 @@ from dragonscale.serving.engine.engine import load_engine
 from dragonscale.serving.engine.plan import ServingPlan
 from dragonscale.serving.iteration.deployment import Deployment
 from dragonscale.serving.iteration.phases import decode, iteration_cost, prefill
+from dragonscale.serving.space.bands import MIN_RUNS
 
 TAIL = 0.1
 """The part of the runs outside a band, on each side."""
@@ -122,5 +123,7 @@ def error_tables(rows: Iterable[LocalSpeed]) -> dict[str, dict[str, dict[str, fl
             for kind in (row.kind, f"{model} * {engine}"):
                 if row.test == test:
                     kinds.setdefault(kind, []).append(row)
-        tables[measure] = {kind: band(kinds[kind], of_rates) for kind in sorted(kinds)}
+        tables[measure] = {
+            kind: band(kinds[kind], of_rates) for kind in sorted(kinds) if len(kinds[kind]) >= MIN_RUNS
+        }
     return tables

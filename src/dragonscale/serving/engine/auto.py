@@ -3,7 +3,7 @@
 >>> from dragonscale.physics.hardware import load_chip
 >>> from dragonscale.models import load_model
 >>> [auto_choice(load_chip(chip), load_model("llama3-70b")).engine for chip in ("h100", "mi300x", "v6e", "v100")]
-['vllm', 'vllm', 'vllm-tpu', 'llama.cpp']
+['vllm', 'vllm', 'vllm-tpu', 'generic']
 >>> [auto_choice(load_chip("h100"), load_model("deepseek-v3"), chips).engine for chips in (8, 64)]
 ['sglang', 'sglang-ep']
 """

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from dragonscale.errors import InputError
 from dragonscale.models.program import Section
 from dragonscale.physics.gguf_mixtures import tensor_bytes
-from dragonscale.physics.kernels.dtypes import FORMATS, UNPACKED, unpacked_name
-from dragonscale.physics.stored_formats import GGUF_FILES, exl_bits, stored_bytes
+from dragonscale.physics.kernels.dtypes import FORMATS, UNPACKING, unpacked_name
+from dragonscale.physics.stored_formats import GGUF_FILES, exl_bits
+from dragonscale.physics.units import DTYPE_BYTES
 from dragonscale.plan.settings import shipped_table
 from dragonscale.serving.engine.plan import ServingPlan
 
@@ -50,8 +51,8 @@ def product_format(weights: str, compute: str) -> str:
     """
     if weights == compute and weights in FORMATS:
         return weights
-    if stored_bytes(weights) is not None and compute in (*UNPACKED, "bf16"):
-        kind = GGUF_FILES.get(weights, weights.partition("_")[0] if exl_bits(weights) else weights)
+    kind = weights.partition("_")[0] if exl_bits(weights) else GGUF_FILES.get(weights, weights)
+    if weights not in DTYPE_BYTES and unpacked_name(kind, compute) in UNPACKING:
         return unpacked_name(kind, compute)
     pairs: dict[str, str] = shipped_table("serving.engine", "formats.toml")["kernels"]
     name = pairs.get(f"{weights}/{compute}")

@@ -147,10 +147,10 @@ def _pairs_of(engine: str, *keys: str) -> tuple[tuple[str, str], ...]:
     """The format pairs under the first of some keys that an engine's table has."""
     formats = rules(engine).formats
     entries = next((formats[key] for key in keys if key in formats), ())
-    return tuple(itertools.chain.from_iterable(_listed(entry) for entry in entries))
+    return tuple(itertools.chain.from_iterable(listed_pairs(entry) for entry in entries))
 
 
-def _listed(entry: str) -> Iterator[tuple[str, str]]:
+def listed_pairs(entry: str) -> Iterator[tuple[str, str]]:
     """The pairs that an entry stands for: `gguf/int8` is all formats of GGUF files, `mlx/fp16` all of MLX."""
     weights, compute = read_pair(entry)
     members = {"gguf": tuple(GGUF_FILES), "mlx": tuple(name for name in GROUPS if name.startswith("mlx"))}

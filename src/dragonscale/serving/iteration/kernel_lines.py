@@ -23,6 +23,7 @@ from dragonscale.physics.kernels.dtypes import FORMATS
 from dragonscale.physics.kernels.profile import EXPERT_CALLS, Grouped
 from dragonscale.physics.kernels.routing import Load, route
 from dragonscale.physics.numbers import Number, maximum, product, where
+from dragonscale.physics.stored_formats import stored_bytes
 from dragonscale.physics.sharding.layout import local_elements, local_sizes
 from dragonscale.plan.reader import Kernel
 from dragonscale.serving.engine.engine_settings import EngineExperts
@@ -84,13 +85,15 @@ def matmul_line(kernels: list[Kernel], sizes: dict[str, Number], bench: KernelBe
 
 def _mean_bytes(kernels: Sequence[Kernel], bench: KernelBench) -> float:
     """Bytes of a weight, on average over the matmuls of some kernels; files of weights mix formats."""
+    if stored_bytes(bench.plan.weights) is None:
+        return FORMATS[part_format(bench.plan, kernels[0].part)].weight
     total = stored = 0.0
     for kernel in kernels:
         for weight in kernel.op.weights:
             elements = weight_size(bench.section, weight)
             total += elements
             stored += elements * bench.stored(kernel.part, weight.name)
-    return stored / total if total else FORMATS[part_format(bench.plan, kernels[0].part)].weight
+    return stored / total
 
 
 def expert_kernels(habits: EngineExperts, tables: dict[str, Grouped]) -> str:
