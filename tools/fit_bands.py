@@ -40,9 +40,9 @@ from dragonscale.evidence.inference_rows import LATENCIES, InferenceCase
 from dragonscale.evidence.rows import attempt
 from dragonscale.evidence.serving import as_shipped, predict_all, served_runs
 from dragonscale.evidence.training import predict, residual, training_runs
+from dragonscale.physics.numbers import first_number
 from dragonscale.serving.space.bands import MEASURES, ServedKind, fitted_kernels
 from dragonscale.serving.space.bands import MIN_RUNS as SERVED_MIN_RUNS
-from dragonscale.training.cost.evaluation import first
 from dragonscale.training.search.error_bands import MIN_RUNS, NOMINAL, narrowest
 from dragonscale.training.search.published_runs import shape_of
 from dragonscale.training.search.run_kinds import UNNAMED, RunKind, wide_format
@@ -82,7 +82,7 @@ def residuals(stack: str = "", every: int = 1) -> tuple[list[Residual], dict[str
     found: list[Residual] = []
     published: dict[str, dict[str, Any]] = {}
     for _, (run, verdict) in attempt(runs[::every], predict, reasons):
-        one = residual(run, first(verdict.seconds))
+        one = residual(run, first_number(verdict.seconds))
         found.append(replace(one, kind=replace(one.kind, stack=stack)) if stack else one)
         assert isinstance(one.kind, RunKind)
         if one.kind.split:

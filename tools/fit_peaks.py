@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from dragonscale.evidence.bands import LENT
 from dragonscale.evidence.memory import FORMS, MemoryRun, judge, run_of
 from dragonscale.evidence.rows import attempt, read_cases
-from dragonscale.training.cost.evaluation import first
+from dragonscale.physics.numbers import first_number
 from dragonscale.training.search.error_bands import MIN_RUNS
 from dragonscale.training.search.headroom import ALL_FAMILIES, CHANCE
 from dragonscale.training.search.run_kinds import family
@@ -47,7 +47,7 @@ def measured_peaks() -> list[Peak]:
     runs, reasons = read_cases(MEASURED / "memory.csv.gz", "memory", FORMS, run_of)
     judged = [(run, verdict) for run, verdict in attempt(runs, judge, reasons) if run.row.peak_bytes]
     judged = [(run, verdict) for run, verdict in judged if not run.job.tuning.rank]
-    ratios = [(run.row, taken(run) / first(verdict.hbm_bytes)) for run, verdict in judged]
+    ratios = [(run.row, taken(run) / first_number(verdict.hbm_bytes)) for run, verdict in judged]
     return [Peak(family(row.stack), row.source, ratio) for row, ratio in ratios]
 
 

@@ -22,7 +22,8 @@ from dragonscale.evidence.rows import Skip, read_measured
 from dragonscale.evidence.score import Scored
 from dragonscale.evidence.training import predict
 from dragonscale.evidence.training_rows import FORMS, RECOMPUTE, TrainingRow, run_of
-from dragonscale.training.cost.evaluation import first, judge_one
+from dragonscale.physics.numbers import first_number
+from dragonscale.training.cost.evaluation import judge_one
 from dragonscale.training.plan.stack import load_stack
 from tools.list_constants import keep
 from tools.refit import (
@@ -53,10 +54,10 @@ def seconds(task: tuple[TrainingRow, Sequence[dict[str, float]]]) -> list[float]
         run, verdict = predict(run_of(row))
     except (Skip, InputError):
         return []
-    found = [first(verdict.seconds)]
+    found = [first_number(verdict.seconds)]
     for change in changes:
         job = replace(run.job, stack=put(run.job.stack, change))
-        found.append(first(judge_one(job, run.plan).seconds))
+        found.append(first_number(judge_one(job, run.plan).seconds))
     return found
 
 

@@ -8,7 +8,8 @@ from dragonscale.models.ffn import Moe
 from dragonscale.models.layer import Layer
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.training.cost.evaluation import Verdict, first, judge_one, make_job
+from dragonscale.physics.numbers import first_number
+from dragonscale.training.cost.evaluation import Verdict, judge_one, make_job
 from dragonscale.training.plan.plan import Plan
 from tests.book.casebook import solves
 
@@ -23,7 +24,7 @@ def judged(**settings: Any) -> Verdict:
 def work(verdict: Verdict) -> float:
     """Seconds of the blocks' matmuls on one chip."""
     seconds = verdict.ledger.total("bound_s", lambda line: line.section == "block" and line.kind.endswith("matmul"))
-    return first(seconds)
+    return first_number(seconds)
 
 
 @solves("index.technique_taxonomy")
@@ -39,10 +40,10 @@ def techniques(_: dict[str, Any]) -> dict[str, Any]:
         "host offload": {"remat": "offload"},
         "gradient accumulation": {"microbatch": 1},
     }
-    most = first(judged(**base).hbm_bytes)
+    most = first_number(judged(**base).hbm_bytes)
     return {
         "parallelism": halves,
-        "memory": [name for name, change in savings.items() if first(judged(**base | change).hbm_bytes) < most],
+        "memory": [name for name, change in savings.items() if first_number(judged(**base | change).hbm_bytes) < most],
     }
 
 

@@ -31,12 +31,13 @@ from dragonscale.evidence.calibrate.stack_fit import (
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import load_chip, parse_slice
 from dragonscale.physics.kernels import attention_seconds, kernel_profile_for, profile_file
+from dragonscale.physics.numbers import first_number
 from dragonscale.plan.settings import check_measured, check_numbers
 from dragonscale.serving.engine.engine import engines, load_engine, on_kind
 from dragonscale.serving.engine.plan import ServingPlan
 from dragonscale.serving.iteration.deployment import Deployment
 from dragonscale.serving.iteration.phases import decode, iteration_cost, prefill
-from dragonscale.training.cost.evaluation import first, judge_one, make_job
+from dragonscale.training.cost.evaluation import judge_one, make_job
 from dragonscale.training.plan.plan import Plan
 from dragonscale.training.plan.stack import Stack, change, load_stack, on_chip, stacks
 from dragonscale.training.plan.timers import expected_timer
@@ -114,12 +115,12 @@ def test_attention_on_tpus_is_the_flash_kernel_of_the_chip() -> None:
     # What was measured of blocks of scores on an H200 must not reach TPUs: a step of 10 s had become one of 24 s.
     model, piece = load_model("llama3-8b"), parse_slice("v5p:2x2x1")
     found = judge_one(make_job(model, piece, 64, 4096, "dragonscale"), Plan(fsdp=4))
-    attended = sum(first(line.total("exposed_s")) for line in found.ledger.lines if line.kind == "attention")
+    attended = sum(first_number(line.total("exposed_s")) for line in found.ledger.lines if line.kind == "attention")
     kernel = attention_seconds(1, 4096, 4096, 32, 8, 128, "bf16", kernel_profile_for("v5p"))
     backward = kernel_profile_for("v5p").attention.of("bf16").backward
     passes = attended / (kernel * 16 * 32)
     assert passes == pytest.approx(1 + backward, rel=0.05) or passes == pytest.approx(2 + backward, rel=0.05)
-    assert first(found.seconds) == pytest.approx(9.98, rel=0.03)
+    assert first_number(found.seconds) == pytest.approx(9.98, rel=0.03)
 
 
 def test_attention_of_the_engine_on_tpus_is_the_flash_kernel_of_the_chip() -> None:

@@ -10,7 +10,7 @@ from dragonscale.evidence.score import by, statistics_of
 from dragonscale.evidence.training import predict, training_runs, validate
 from dragonscale.evidence.training_rows import published_run, run_of, stack_of
 from dragonscale.models.transformer import count_parameters
-from dragonscale.training.cost.evaluation import first
+from dragonscale.physics.numbers import first_number
 
 from .measured import DATA, by_id, write_rows
 
@@ -51,7 +51,7 @@ def test_the_record(report, runs):
     assert found["memory"]["rows"] == 5
     assert found["memory"]["median_ape"] <= 0.08
     fitting = sum(
-        first(verdict.hbm_bytes) <= run.job.slice.chip.visible for run, verdict in map(predict, runs.values())
+        first_number(verdict.hbm_bytes) <= run.job.slice.chip.visible for run, verdict in map(predict, runs.values())
     )
     stated, unstated = found["fits"]["stated"], found["fits"]["unstated"]
     assert (found["fits"]["rows"], found["fits"]["fit"]) == (21, fitting)
@@ -149,7 +149,7 @@ def test_step_time_from_tokens(rows):
 def test_unknown_recomputation_takes_the_fastest_that_fits(runs):
     chosen, verdict = predict(runs["TR-DGXC-004"])
     assert chosen.plan.remat == "none"
-    assert first(verdict.hbm_bytes) <= chosen.job.slice.chip.visible
+    assert first_number(verdict.hbm_bytes) <= chosen.job.slice.chip.visible
 
 
 def test_stacks():
@@ -217,5 +217,5 @@ def test_choices_among_measured_alternatives(runs, rows, tmp_path):
     assert training_choices([(run, 1.0) for run in runs.values() if run.row.id.startswith("TR-SC21")]) == []
     found = validate(tmp_path / "two.csv").as_json()["choices"]
     assert (found["groups"], found["pairs"]) == (1, 1)
-    seconds = [first(predict(run)[1].seconds) for run in alike]
+    seconds = [first_number(predict(run)[1].seconds) for run in alike]
     assert found["tau"] == (1.0 if seconds[0] < seconds[1] else -1.0)

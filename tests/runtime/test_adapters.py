@@ -16,6 +16,7 @@ import jax.numpy as jnp  # noqa: E402
 from dragonscale.errors import InputError  # noqa: E402
 from dragonscale.models import load_model  # noqa: E402
 from dragonscale.physics.hardware import parse_slice  # noqa: E402
+from dragonscale.physics.numbers import first_number  # noqa: E402
 from dragonscale.runtime.checkpoint import save_adapters, save_weights  # noqa: E402
 from dragonscale.runtime.forward import forward, loss  # noqa: E402
 from dragonscale.runtime.lines import PassSetting  # noqa: E402
@@ -27,7 +28,7 @@ from dragonscale.runtime.safetensors import SafeTensors  # noqa: E402
 from dragonscale.runtime.train.loop import train  # noqa: E402
 from dragonscale.runtime.train.settings import Order, RunSettings, check, read_order  # noqa: E402
 from dragonscale.runtime.train.step import Trainer, make_trainer  # noqa: E402
-from dragonscale.training.cost.evaluation import first, judge_one, make_job, tuned  # noqa: E402
+from dragonscale.training.cost.evaluation import judge_one, make_job, tuned  # noqa: E402
 from dragonscale.training.plan.plan_file import parse_plan  # noqa: E402
 from dragonscale.training.plan.tuning import read_tuning  # noqa: E402
 from tests.runtime.tiny import CONFIGS  # noqa: E402
@@ -134,9 +135,9 @@ def test_the_state_weighs_what_the_planner_counts(words: dict[str, str], plan: s
         )
 
     kept = {name: part for name, part in shape.items() if name != "frozen"}
-    assert held(kept) == pytest.approx(first(memory["weights and optimizer"]), rel=2e-3)
+    assert held(kept) == pytest.approx(first_number(memory["weights and optimizer"]), rel=2e-3)
     # Scales in bf16, a 32nd of a byte a weight, where the table of formats has those of the papers.
-    assert held(shape["frozen"]) == pytest.approx(first(memory["frozen weights"]), rel=0.04)
+    assert held(shape["frozen"]) == pytest.approx(first_number(memory["frozen weights"]), rel=0.04)
     layers = jax.tree.leaves(shape["frozen"]["block"], is_leaf=lambda one: isinstance(one, Packed))
     assert any(isinstance(one, Packed) for one in layers) == (order.tuning.frozen != "bf16")
 

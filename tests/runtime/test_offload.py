@@ -14,6 +14,7 @@ from jax.ad_checkpoint import checkpoint_name  # noqa: E402
 from dragonscale.models import load_model  # noqa: E402
 from dragonscale.models.huggingface import load_config  # noqa: E402
 from dragonscale.physics.hardware import parse_slice  # noqa: E402
+from dragonscale.physics.numbers import first_number  # noqa: E402
 from dragonscale.runtime.forward import forward, loss  # noqa: E402
 from dragonscale.runtime.lines import PassSetting  # noqa: E402
 from dragonscale.runtime.numerics import numerics_of, read_numerics  # noqa: E402
@@ -22,7 +23,7 @@ from dragonscale.runtime.place import mesh_of  # noqa: E402
 from dragonscale.runtime.train.gradients import remats_of  # noqa: E402
 from dragonscale.runtime.train.settings import Order, RunSettings  # noqa: E402
 from dragonscale.runtime.train.step import Trainer, make_trainer  # noqa: E402
-from dragonscale.training.cost.evaluation import first, judge_one, make_job  # noqa: E402
+from dragonscale.training.cost.evaluation import judge_one, make_job  # noqa: E402
 from dragonscale.training.plan.plan import Plan  # noqa: E402
 from dragonscale.training.plan.plan_file import parse_plan  # noqa: E402
 from dragonscale.training.search.legal import illegal, unrunnable  # noqa: E402
@@ -118,7 +119,7 @@ def test_the_host_holds_what_the_planner_counts(eight: list[Any]) -> None:
     held = sum(int(numpy.prod(leaf.sharding.shard_shape(leaf.shape))) * leaf.dtype.itemsize for leaf in away)
     job = make_job(load_model("llama3-8b"), parse_slice("h100:8"), 8, 4096, "dragonscale")
     verdict = judge_one(job, parse_plan(plan))
-    assert held == pytest.approx(first(verdict.ledger.host_bytes), rel=2e-3)
+    assert held == pytest.approx(first_number(verdict.ledger.host_bytes), rel=2e-3)
     assert "weights and optimizer" not in verdict.ledger.memory
 
 

@@ -13,6 +13,7 @@ from dragonscale.errors import InputError  # noqa: E402
 from dragonscale.models.huggingface import load_config  # noqa: E402
 from dragonscale.models.program import longest_run  # noqa: E402
 from dragonscale.physics.hardware import parse_slice  # noqa: E402
+from dragonscale.physics.numbers import first_number  # noqa: E402
 from dragonscale.runtime.forward import forward, layer_weights, loss, through  # noqa: E402
 from dragonscale.runtime.lines import PassSetting  # noqa: E402
 from dragonscale.runtime.numerics import read_numerics  # noqa: E402
@@ -22,7 +23,7 @@ from dragonscale.runtime.place import mesh_of  # noqa: E402
 from dragonscale.runtime.pullback import Pullback, halves_of  # noqa: E402
 from dragonscale.runtime.train.gradients import remat_of, step_gradients  # noqa: E402
 from dragonscale.runtime.train.settings import Order, RunSettings  # noqa: E402
-from dragonscale.training.cost.evaluation import first, judge_one, make_job  # noqa: E402
+from dragonscale.training.cost.evaluation import judge_one, make_job  # noqa: E402
 from dragonscale.training.plan.plan_file import parse_plan  # noqa: E402
 from tests.runtime.tiny import CONFIGS  # noqa: E402
 
@@ -114,4 +115,4 @@ def test_a_backward_pass_is_cut_at_the_matmuls_of_weights(policy: str) -> None:
     plan = parse_plan(f"pipe=2,microbatch=2,schedule=zb-h1,remat={policy}")
     held = judge_one(job, plan).ledger.memory
     layers = len(program.order) // 2
-    assert first(held["put off"]) == layers * sum(leaf.size * leaf.dtype.itemsize for leaf in halves.late)
+    assert first_number(held["put off"]) == layers * sum(leaf.size * leaf.dtype.itemsize for leaf in halves.late)

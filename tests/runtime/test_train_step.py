@@ -18,6 +18,7 @@ from dragonscale.models.activations import saved_tensors  # noqa: E402
 from dragonscale.models.catalogue import model_names  # noqa: E402
 from dragonscale.models.huggingface import load_config  # noqa: E402
 from dragonscale.physics.hardware import parse_slice  # noqa: E402
+from dragonscale.physics.numbers import first_number  # noqa: E402
 from dragonscale.physics.sharding.mesh import Mesh as Axes  # noqa: E402
 from dragonscale.plan.rules import undivided  # noqa: E402
 from dragonscale.runtime.forward import forward, loss  # noqa: E402
@@ -28,7 +29,7 @@ from dragonscale.runtime.place import mesh_of, rules_of  # noqa: E402
 from dragonscale.runtime.train.gradients import remat_of, remats_of  # noqa: E402
 from dragonscale.runtime.train.settings import Order, RunSettings  # noqa: E402
 from dragonscale.runtime.train.step import make_trainer  # noqa: E402
-from dragonscale.training.cost.evaluation import first, judge_one, make_job  # noqa: E402
+from dragonscale.training.cost.evaluation import judge_one, make_job  # noqa: E402
 from dragonscale.training.memory.section_memory import weight_shares  # noqa: E402
 from dragonscale.training.plan.plan import AXES, Plan  # noqa: E402
 from dragonscale.training.plan.plan_file import parse_plan  # noqa: E402
@@ -64,7 +65,9 @@ def test_the_state_weighs_what_the_planner_counts(name: str, plan: str, eight: l
     order = Order(name, "h100:8", settled, RunSettings(steps=1, batch=8, seq=4096, dtype="bf16"))
     trainer = make_trainer(order, model.program(), numerics_of(name), mesh_of(settled, eight))
     verdict = judge_one(make_job(model, parse_slice("h100:8"), 8, 4096, "dragonscale"), settled)
-    assert held_bytes(trainer.shape) == pytest.approx(first(verdict.ledger.memory["weights and optimizer"]), rel=2e-3)
+    assert held_bytes(trainer.shape) == pytest.approx(
+        first_number(verdict.ledger.memory["weights and optimizer"]), rel=2e-3
+    )
 
 
 def kept_bytes(config: dict[str, Any], policy: str, shape: tuple[int, int]) -> int:

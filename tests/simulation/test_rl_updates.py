@@ -9,13 +9,14 @@ from msgspec.structs import replace as replace_struct
 
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
+from dragonscale.physics.numbers import first_number
 from dragonscale.serving.engine.plan import ServingPlan
 from dragonscale.simulation.rl.frameworks import framework, tables
 from dragonscale.simulation.rl.lengths import AnswerLengths
 from dragonscale.simulation.rl.step import RlPlan, judge_step
 from dragonscale.simulation.rl.ways import Choices, Planner, best_training, search_steps
 from dragonscale.simulation.rl.work import FITTING_STEPS, answers_jobs, handed, packed_job, work_of
-from dragonscale.training.cost.evaluation import first, judge_one
+from dragonscale.training.cost.evaluation import judge_one
 from dragonscale.training.plan.plan import Plan
 
 PIECE = parse_slice("h100:8")
@@ -57,13 +58,13 @@ def test_memory_is_that_of_the_fullest_microbatch_and_time_that_of_the_usual_one
     assert step.seconds == other.seconds
     assert step.train_bytes > other.train_bytes
     long = judge_one(packed_job(replace(WORK, padded=WORK.longest), PIECE, "verl-fsdp", 256), train)
-    assert first(long.hbm_bytes) > 1.3 * step.train_bytes
+    assert first_number(long.hbm_bytes) > 1.3 * step.train_bytes
 
 
 def test_verls_loss_holds_two_copies_of_its_logits_in_bf16():
     train = Plan(fsdp=8, zero=3, remat="block", microbatch=8)
     job = rows(8)[0]
-    logits = sum(first(line.bytes) for line in judge_one(job, train).ledger.held if line.part == "logits")
+    logits = sum(first_number(line.bytes) for line in judge_one(job, train).ledger.held if line.part == "logits")
     assert logits == pytest.approx(8 * job.sequence * WORK.model.vocab * 4, rel=0.05)
 
 
@@ -89,7 +90,7 @@ def test_a_padded_update_takes_more_tokens_and_no_packing_by_the_host():
     packs = replace(plan, framework=replace_struct(VERL, pads_linear=()))
     slower = tables()["trainer"]["slower"]
     for one, factor in ((padded, 1.0), (packs, slower)):
-        alone = first(judge_one(one.job, train).seconds)
+        alone = first_number(judge_one(one.job, train).seconds)
         assert judge_step(LINEAR, one).phase("update") == pytest.approx(LINEAR.updates * factor * alone)
 
 

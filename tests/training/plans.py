@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from dragonscale.models import simple
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.training.cost.evaluation import Job, Verdict, first, judge_one, make_job
+from dragonscale.physics.numbers import first_number
+from dragonscale.training.cost.evaluation import Job, Verdict, judge_one, make_job
 from dragonscale.training.plan.plan import Plan
 from dragonscale.training.plan.plan_file import parse_plan
 
@@ -35,7 +36,7 @@ def judged(plan: str | Plan, job: Job | None = None, **changes) -> Verdict:
 
 def seconds(verdict: Verdict) -> float:
     """Its expected step."""
-    return first(verdict.seconds)
+    return first_number(verdict.seconds)
 
 
 def term(verdict: Verdict, name: str) -> float:
@@ -50,4 +51,4 @@ def sent(verdict: Verdict, name: str) -> float:
 
 def held(verdict: Verdict, name: str = "") -> float:
     """Bytes of a part of its memory, or of all."""
-    return verdict.ledger.memory.get(name, 0.0) if name else first(verdict.hbm_bytes)
+    return verdict.ledger.memory.get(name, 0.0) if name else first_number(verdict.hbm_bytes)

@@ -15,7 +15,8 @@ from dragonscale.commands.train.train_records import TrainReport
 from dragonscale.listener import Listener
 from dragonscale.models.recompute_modules import is_modules
 from dragonscale.physics.hardware import Torus
-from dragonscale.training.cost.evaluation import Job, degrees_of, first, judge_one, problems, usual_jobs
+from dragonscale.physics.numbers import first_number
+from dragonscale.training.cost.evaluation import Job, degrees_of, judge_one, problems, usual_jobs
 from dragonscale.training.plan.legality import family
 from dragonscale.training.plan.plan import AXES, Plan, short_plan
 from dragonscale.training.plan.simplicity import SAME, SHORT, points
@@ -62,7 +63,7 @@ def answer_to(line: str) -> Answer:
 
 def seconds_of(answer: Answer, plan: Plan) -> float:
     """The expected step of another plan for the same job."""
-    return first(judge_one(answer.job, plan).seconds)
+    return first_number(judge_one(answer.job, plan).seconds)
 
 
 def best_with(answer: Answer, **changes: Any) -> float:
@@ -86,7 +87,7 @@ def is_not_advised_against(answer: Answer) -> str:
 def leaves_room(answer: Answer) -> str:
     """Some memory is left for what no prediction sees, with an uneven load of experts too."""
     judged = judge_one(answer.job, answer.plan)
-    filled = first(judged.hbm_bytes) / answer.job.slice.chip.visible
+    filled = first_number(judged.hbm_bytes) / answer.job.slice.chip.visible
     roomy = filled <= FULLEST and room.leaves_room(answer.job, answer.plan, judged)
     return "" if roomy else f"it fills {filled:.0%} of memory"
 

@@ -12,7 +12,8 @@ import pytest
 
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.training.cost.evaluation import first, judge_one, make_job
+from dragonscale.physics.numbers import first_number
+from dragonscale.training.cost.evaluation import judge_one, make_job
 from dragonscale.training.plan.plan_file import parse_plan
 from dragonscale.training.plan.tuning import Tuning
 from tests.accounts import assert_equal, read_account, write_accounts
@@ -77,11 +78,11 @@ def account(name: str) -> dict[str, Any]:
     terms = list(dict.fromkeys(term for quantity in sums for term in quantity))
     return {
         "model FLOPs": job.model_flops,
-        "seconds": first(verdict.seconds),
-        "bytes": first(verdict.hbm_bytes),
-        "host bytes": first(ledger.host_bytes),
-        "memory": {part: first(size) for part, size in ledger.memory.items()},
-        "terms": {term: [first(quantity.get(term, 0.0)) for quantity in sums] for term in terms},
+        "seconds": first_number(verdict.seconds),
+        "bytes": first_number(verdict.hbm_bytes),
+        "host bytes": first_number(ledger.host_bytes),
+        "memory": {part: first_number(size) for part, size in ledger.memory.items()},
+        "terms": {term: [first_number(quantity.get(term, 0.0)) for quantity in sums] for term in terms},
     }
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import load_chip, parse_slice
+from dragonscale.physics.numbers import first_number
 from dragonscale.physics.units import DAY
 from dragonscale.training.advice.assessment import assess
 from dragonscale.training.advice.best_plans import FULL, best_plans, passed_over, why_not_recommended
@@ -19,7 +20,7 @@ from dragonscale.training.advice.slice_choice import cheapest_part, scaling_poin
 from dragonscale.training.advice.speedups import BATCH, MIN_GAIN, NO_RECOMPUTE, ONE_PASS, speedups
 from dragonscale.training.advice.training_job import TrainingJob
 from dragonscale.training.advice.ways_to_fit import missing_memory, ways_to_fit
-from dragonscale.training.cost.evaluation import first, judge_one, make_job
+from dragonscale.training.cost.evaluation import judge_one, make_job
 from dragonscale.training.cost.goodput import Conditions
 from dragonscale.training.plan.plan_file import parse_plan
 from dragonscale.training.search.search import Candidate
@@ -55,7 +56,7 @@ def test_only_a_chip_alone_leaves_the_number_of_chips_open() -> None:
 def test_an_assessment_agrees_with_the_verdict_it_holds() -> None:
     job = run_on("h100:8").on_slice()
     assessed = assess(job, parse_plan("fsdp8 z3 none"), tokens=1e12)
-    assert assessed.step_s == first(judge_one(job, assessed.plan).seconds)
+    assert assessed.step_s == first_number(judge_one(job, assessed.plan).seconds)
     assert assessed.step_low_s < assessed.step_s < assessed.step_high_s
     assert assessed.budget is not None
     assert assessed.budget.steps == pytest.approx(1e12 / job.tokens, abs=1)
@@ -79,9 +80,9 @@ def test_speedups_are_sorted_and_each_gains_what_it_says() -> None:
     found = speedups(job, plan)
     assert {NO_RECOMPUTE, BATCH, ONE_PASS} & {speedup.kind for speedup in found}
     assert [speedup.gain for speedup in found] == sorted((speedup.gain for speedup in found), reverse=True)
-    before = job.tokens / first(judge_one(job, plan).seconds)
+    before = job.tokens / first_number(judge_one(job, plan).seconds)
     for speedup in found:
-        after = speedup.job.tokens / first(judge_one(speedup.job, speedup.plan).seconds)
+        after = speedup.job.tokens / first_number(judge_one(speedup.job, speedup.plan).seconds)
         assert after / before - 1 == pytest.approx(speedup.gain)
         assert speedup.gain > MIN_GAIN
 
@@ -169,7 +170,7 @@ def test_a_measured_step_outside_its_band_has_suspects() -> None:
     assert slow.suspects
     assert slow.straggler is None  # there is one host
     assert 0 < slow.explains(slow.suspects[0]) < 1.5
-    impossible = explain_measured(expected, first(expected.verdict.lower) / 2)
+    impossible = explain_measured(expected, first_number(expected.verdict.lower) / 2)
     assert impossible.impossible
     assert not impossible.published
 

@@ -8,8 +8,9 @@ from dragonscale.commands.train.plans import plan_report
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.physics.hardware.catalogue import chip_names, load_chip
+from dragonscale.physics.numbers import first_number
 from dragonscale.physics.units import render
-from dragonscale.training.cost.evaluation import first, judge_one, make_job, usual_jobs
+from dragonscale.training.cost.evaluation import judge_one, make_job, usual_jobs
 from dragonscale.training.plan.auto import auto_choice, auto_choices
 from dragonscale.training.plan.legality import family, rules
 from dragonscale.training.plan.plan import Plan
@@ -109,7 +110,7 @@ def test_a_plan_is_judged_by_the_stack_that_is_best_for_it() -> None:
         assert found.best is not None
         taken = job_for(job, found.best.plan)
         assert taken.stack.name == found.job.stack.name
-        assert first(judge_one(taken, found.best.plan).seconds) == pytest.approx(found.best.seconds)
+        assert first_number(judge_one(taken, found.best.plan).seconds) == pytest.approx(found.best.seconds)
     a100 = make_job(model, parse_slice("a100:64"), 64, 8192, "auto")
     assert job_for(a100, parse_plan("pp2 fsdp32 z2 zbv none")).stack.name == "torchtitan"
     assert job_for(a100, parse_plan("fsdp64 z1 none")).stack.name == "megatron-lm"

@@ -7,10 +7,11 @@ import pytest
 from dragonscale.faces.cli import main
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
+from dragonscale.physics.numbers import first_number
 from dragonscale.training.advice.codesign import knobs, on_chip, raised
 from dragonscale.training.advice.crossing import CAPACITY, crossings
 from dragonscale.training.advice.overtaking import overtaking, price_where
-from dragonscale.training.cost.evaluation import first, judge_one, make_job
+from dragonscale.training.cost.evaluation import judge_one, make_job
 from dragonscale.training.plan.plan_file import parse_plan
 
 JOB = make_job(load_model("llama3-8b"), parse_slice("h100:16"), 64, 8192)
@@ -18,7 +19,7 @@ TENSOR, SHARDED = parse_plan("tensor=8,fsdp=2,zero=1"), parse_plan("fsdp=16")
 
 
 def seconds(job, plan) -> float:
-    return first(judge_one(job, plan).seconds)
+    return first_number(judge_one(job, plan).seconds)
 
 
 def test_both_are_equally_fast_where_one_overtakes() -> None:
@@ -41,7 +42,7 @@ def test_both_are_equally_fast_where_one_overtakes() -> None:
 def test_a_plan_that_does_not_fit_overtakes_where_it_does() -> None:
     job = make_job(load_model("llama3-70b"), parse_slice("h100:16"), 64, 8192)
     whole = parse_plan("fsdp=16")
-    held = first(judge_one(job, whole).hbm_bytes)
+    held = first_number(judge_one(job, whole).hbm_bytes)
     found = [row for row in crossings((job, parse_plan("tensor=8,fsdp=2")), (job, whole)) if row.title == CAPACITY]
     assert [(row.now, row.value) for row in found] == [(job.slice.chip.visible, held)]
     (text,) = overtaking((job, parse_plan("tensor=8,fsdp=2")), (job, whole), ("A", "B"))

@@ -7,8 +7,9 @@ from dragonscale.commands.train.ask_train import understood
 from dragonscale.commands.train.train_question import TrainRequest
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
+from dragonscale.physics.numbers import first_number
 from dragonscale.runtime.train.settings import read_order
-from dragonscale.training.cost.evaluation import Verdict, first, judge_one, make_job
+from dragonscale.training.cost.evaluation import Verdict, judge_one, make_job
 from dragonscale.training.plan.plan import Plan, short_plan
 from dragonscale.training.plan.plan_file import TrainingFile, given_settings, parse_plan, save_training_file
 from dragonscale.training.plan.stack import stacks
@@ -84,9 +85,11 @@ def verdict(text: str) -> Verdict:
 
 
 def test_the_memory_of_replicas_and_shards_agrees() -> None:
-    held = {text: first(verdict(f"tp8 pp4 {text}").hbm_bytes) for text in ("dp16", "dp16 z1", "fsdp16 z1", "dp16 z0")}
+    held = {
+        text: first_number(verdict(f"tp8 pp4 {text}").hbm_bytes) for text in ("dp16", "dp16 z1", "fsdp16 z1", "dp16 z0")
+    }
     assert held["dp16"] == held["dp16 z1"] == held["fsdp16 z1"] < held["dp16 z0"]
-    assert first(verdict("tp8 pp4 dp16 fsdp1 z1").hbm_bytes) == pytest.approx(held["dp16 z0"])
+    assert first_number(verdict("tp8 pp4 dp16 fsdp1 z1").hbm_bytes) == pytest.approx(held["dp16 z0"])
 
 
 @pytest.mark.parametrize("text", ["dp16", "dp16 z0", "dp16 z1", "fsdp16 z1", "dp16 fsdp1 z1"])
@@ -110,4 +113,4 @@ def test_zero_over_nothing_is_plain_replicas(stack: str, chips: int, axes: dict[
     plain, *staged = (judge_one(job, Plan(**axes, zero=zero, offload=offload)) for zero in range(4))
     for one in staged:
         assert one.ledger.memory == pytest.approx(plain.ledger.memory)
-        assert first(one.seconds) == pytest.approx(first(plain.seconds))
+        assert first_number(one.seconds) == pytest.approx(first_number(plain.seconds))

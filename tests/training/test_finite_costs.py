@@ -10,8 +10,9 @@ from dragonscale.errors import NonFiniteCost
 from dragonscale.faces.cli.app import run
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
+from dragonscale.physics.numbers import first_number
 from dragonscale.training.cost import optimizer_update, step_ledger
-from dragonscale.training.cost.evaluation import Job, first, judge_one, make_job
+from dragonscale.training.cost.evaluation import Job, judge_one, make_job
 from dragonscale.training.plan.plan import Plan
 from dragonscale.training.plan.plan_file import parse_plan
 from dragonscale.training.plan.simplicity import SLACK
@@ -65,7 +66,7 @@ def test_a_search_agrees_with_its_plans_judged_alone(searches: list[tuple[Job, F
     for job, found in searches:
         for candidate in found.best[:3]:
             alone = judge_one(job, candidate.plan)
-            assert candidate.seconds == pytest.approx(first(alone.seconds), rel=INTERPOLATED)
+            assert candidate.seconds == pytest.approx(first_number(alone.seconds), rel=INTERPOLATED)
 
 
 def test_a_cost_that_is_no_number_ends_a_search_and_names_its_term(monkeypatch: pytest.MonkeyPatch) -> None:

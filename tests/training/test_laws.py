@@ -6,7 +6,8 @@ import numpy
 import pytest
 
 from dragonscale.models import simple
-from dragonscale.training.cost.evaluation import degrees_of, first, judge, judge_one
+from dragonscale.physics.numbers import first_number
+from dragonscale.training.cost.evaluation import degrees_of, judge, judge_one
 from dragonscale.training.plan.plan import Plan
 from dragonscale.training.plan.plan_file import parse_plan
 from dragonscale.training.plan.stack import change
@@ -99,7 +100,7 @@ def test_a_plan_alone_is_the_same_in_a_batch():
         alone = judge_one(job, plan)
         for name in ("seconds", "lower", "upper", "hbm_bytes"):
             got = float(numpy.broadcast_to(getattr(together, name), (len(plans),))[place])
-            assert got == pytest.approx(first(getattr(alone, name)), rel=1e-12), (plan, name)
+            assert got == pytest.approx(first_number(getattr(alone, name)), rel=1e-12), (plan, name)
 
 
 FASTER = ("memory.hbm.bandwidth", "levels.node.bandwidth", "levels.leaf.bandwidth", "pcie", "matrix.bf16")

@@ -6,7 +6,8 @@ from dragonscale.errors import InputError
 from dragonscale.models import load_model
 from dragonscale.models.recompute_modules import MODULES
 from dragonscale.physics.hardware import load_chip, parse_slice
-from dragonscale.training.cost.evaluation import first, judge_one, make_job, problems
+from dragonscale.physics.numbers import first_number
+from dragonscale.training.cost.evaluation import judge_one, make_job, problems
 from dragonscale.training.memory.peak_memory import OUTSIDE
 from dragonscale.training.plan.plan_file import parse_plan
 from dragonscale.training.search.search import search
@@ -20,7 +21,7 @@ def judged(plan: str, stack: str, model: str = "llama3-8b", on: str = "h100:8", 
 
 
 def allocated(verdict) -> float:
-    return sum(first(size) for part, size in verdict.ledger.memory.items() if part not in OUTSIDE)
+    return sum(first_number(size) for part, size in verdict.ledger.memory.items() if part not in OUTSIDE)
 
 
 # fms-acceleration, reference runs on A100s of 80 GB (torch.cuda.max_memory_allocated, GiB): Llama 3 8B, sequences of
@@ -112,11 +113,11 @@ def test_the_hosts_memory_is_a_limit():
     plan = parse_plan("fsdp=16,remat=offload,microbatch=4")
     room = load_chip("v5e").host_memory
     verdict = judge_one(job, plan)
-    assert first(verdict.ledger.host_bytes) > room
+    assert first_number(verdict.ledger.host_bytes) > room
     assert any("of the host's memory per chip" in problem for problem in problems(job, plan, verdict))
     found = search(job, Space(remat=("offload",)), 3)
     for one in found.best:
-        assert first(judge_one(job, one.plan).ledger.host_bytes) <= room
+        assert first_number(judge_one(job, one.plan).ledger.host_bytes) <= room
 
 
 # transformers 5.17 in eager PyTorch on one H200: weights in fp32, bf16 autocast, SDPA, fused AdamW; seconds a step and
@@ -131,7 +132,7 @@ AUTOCAST = [
 def test_autocast_of_hugging_face_trainer(model, plan, batch, sequence, measured, held):
     """Counted, not fitted: the eager code's passes over fp32 tensors, casts of weights and kept copies."""
     verdict = judged(plan, "hf-fp32", model, "h200:1", batch, sequence)
-    assert first(verdict.seconds) == pytest.approx(measured, rel=0.12)
+    assert first_number(verdict.seconds) == pytest.approx(measured, rel=0.12)
     assert allocated(verdict) / 1e9 == pytest.approx(held, rel=0.04)
 
 
@@ -146,5 +147,5 @@ HUGGING_FACE_RATES = [
 
 @pytest.mark.parametrize(("on", "plan", "stack", "batch", "rate"), HUGGING_FACE_RATES)
 def test_rates_of_hugging_face_runs(on, plan, stack, batch, rate):
-    expected = first(judged(plan, stack, on=on, batch=batch).seconds)
+    expected = first_number(judged(plan, stack, on=on, batch=batch).seconds)
     assert batch * 4096 / expected / parse_slice(on).chips == pytest.approx(rate, rel=0.08)

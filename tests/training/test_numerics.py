@@ -14,7 +14,8 @@ from dragonscale.exports.reading import read_plan
 from dragonscale.faces.cli import main
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.training.cost.evaluation import as_asked, first, judge_one, make_job, with_numerics
+from dragonscale.physics.numbers import first_number
+from dragonscale.training.cost.evaluation import as_asked, judge_one, make_job, with_numerics
 from dragonscale.training.plan.plan_file import load_training_file, parse_plan
 from dragonscale.training.plan.stack import change, in_numerics, load_stack, numerics_for, stacks
 
@@ -60,8 +61,8 @@ def test_another_stack_or_other_experts_keep_the_numerics() -> None:
     assert (back.stack.state.reduce_bytes, back.stack.experts.skew) == (2, 1.5)
     plan = parse_plan("expert=8,fsdp=2,zero=1")
     wide, narrow = judge_one(job, plan), judge_one(back, plan)
-    assert first(wide.seconds) > first(narrow.seconds)
-    assert first(wide.hbm_bytes) > first(narrow.hbm_bytes)
+    assert first_number(wide.seconds) > first_number(narrow.seconds)
+    assert first_number(wide.hbm_bytes) > first_number(narrow.hbm_bytes)
 
 
 def answer(capsys: pytest.CaptureFixture[str], *words: str) -> dict:

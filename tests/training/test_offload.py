@@ -9,7 +9,8 @@ from dragonscale.commands.train.plans import plan_report
 from dragonscale.faces.cli import main
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.training.cost.evaluation import Job, first, judge_one, make_job, problems
+from dragonscale.physics.numbers import first_number
+from dragonscale.training.cost.evaluation import Job, judge_one, make_job, problems
 from dragonscale.training.plan.plan_file import parse_plan
 from dragonscale.training.search.legal import illegal
 from dragonscale.training.search.search import search
@@ -32,8 +33,8 @@ def test_a_full_fine_tune_of_33b_runs_on_eight_a100_of_40_gb(stack: str, offload
     verdict = judge_one(job, plan)
     assert not illegal(job, plan)
     assert not problems(job, plan, verdict)
-    assert 8 * first(verdict.ledger.host_bytes) == pytest.approx(bytes_each * PARAMETERS, rel=0.01)
-    assert 8 * first(verdict.ledger.host_bytes) < 800e9
+    assert 8 * first_number(verdict.ledger.host_bytes) == pytest.approx(bytes_each * PARAMETERS, rel=0.01)
+    assert 8 * first_number(verdict.ledger.host_bytes) < 800e9
 
 
 def test_what_leaves_the_chip_is_in_the_hosts_memory() -> None:
@@ -71,8 +72,8 @@ def test_a_search_finds_the_step_that_is_judged(offload: str) -> None:
     best = search(job, parse_space(f"offload={offload}"), 1).best[0]
     assert best.plan.offload == offload
     verdict = judge_one(job, best.plan)
-    assert best.seconds == pytest.approx(first(verdict.seconds))
-    assert best.hbm_bytes == pytest.approx(first(verdict.hbm_bytes))
+    assert best.seconds == pytest.approx(first_number(verdict.seconds))
+    assert best.hbm_bytes == pytest.approx(first_number(verdict.hbm_bytes))
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ import pytest
 
 from dragonscale.models import Workload, activation_bytes, load_model
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.training.cost.evaluation import Verdict, first, judge_one, make_job
+from dragonscale.physics.numbers import first_number
+from dragonscale.training.cost.evaluation import Verdict, judge_one, make_job
 from dragonscale.training.plan.plan_file import parse_plan
 from dragonscale.training.search.allowed_space import freeing_modules, offered
 from dragonscale.training.search.search import search
@@ -112,9 +113,9 @@ def test_a_search_offers_what_frees_something(model, expected):
 def test_what_is_recommended_fits_without_modules_that_free_nothing():
     """Given a microbatch and a mesh that hold too much, the search recomputes what frees enough."""
     job = make_job(load_model("llama3-70b"), parse_slice("h100:1024"), 512, 8192, "megatron-core")
-    mesh = Space(fixed={"fsdp": 512, "tensor": 2, "pipe": 1}, zero=(3,), named=frozenset({"zero"}))
+    mesh = Space(fixed={"fsdp": 512, "tensor": 2, "pipe": 1}, zero=(3,), names=frozenset({"zero"}))
     best = search(job, mesh, 1).best[0]
     assert best.plan.remat == "block:22"
     verdict = judge_one(job, best.plan)
-    assert first(verdict.hbm_bytes) == pytest.approx(best.hbm_bytes, rel=1e-9)
+    assert first_number(verdict.hbm_bytes) == pytest.approx(best.hbm_bytes, rel=1e-9)
     assert best.hbm_bytes <= 0.92 * job.slice.chip.visible

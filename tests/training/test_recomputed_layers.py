@@ -7,8 +7,9 @@ import pytest
 from dragonscale.errors import InputError
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
+from dragonscale.physics.numbers import first_number
 from dragonscale.runtime.train.settings import read_order
-from dragonscale.training.cost.evaluation import first, judge_one, make_job
+from dragonscale.training.cost.evaluation import judge_one, make_job
 from dragonscale.training.cost.formulas import formula_verdict
 from dragonscale.training.plan.plan import layers_of, plan_of_words, short_plan
 from dragonscale.training.plan.plan_file import parse_plan
@@ -76,10 +77,10 @@ def test_a_search_recomputes_as_few_layers_as_leave_room():
     kind, _, layers = best.plan.remat.partition(":")
     assert kind == "block"
     verdict = judge_one(job, best.plan)
-    assert first(verdict.seconds) == pytest.approx(best.seconds, rel=1e-9)
-    assert first(verdict.hbm_bytes) == pytest.approx(best.hbm_bytes, rel=1e-9)
+    assert first_number(verdict.seconds) == pytest.approx(best.seconds, rel=1e-9)
+    assert first_number(verdict.hbm_bytes) == pytest.approx(best.hbm_bytes, rel=1e-9)
     fewer = judge_one(job, replace(best.plan, remat=f"block:{int(layers) - 1}"))
-    assert best.hbm_bytes <= 0.92 * job.slice.chip.visible < first(fewer.hbm_bytes)
+    assert best.hbm_bytes <= 0.92 * job.slice.chip.visible < first_number(fewer.hbm_bytes)
     pinned = search(job, replace(mesh, remat=(best.plan.remat,)), 1).best[0]
     assert (pinned.plan, pinned.seconds, pinned.hbm_bytes) == (best.plan, best.seconds, best.hbm_bytes)
 
@@ -155,14 +156,14 @@ def test_formulas_are_the_numbers(words):
     plan = parse_plan(f"fsdp16 tp4 {words}")
     verdict, _ = formula_verdict(MEGATRON, plan)
     assert float(verdict.hbm_bytes) == pytest.approx(held(judged(plan, MEGATRON)))
-    assert float(verdict.compute_s) == pytest.approx(first(judged(plan, MEGATRON).compute_s))
+    assert float(verdict.compute_s) == pytest.approx(first_number(judged(plan, MEGATRON).compute_s))
 
 
 def test_offloaded_layers_lie_with_the_host():
     job = job_of("gb200:64", stack="megatron-core")
     none, some, more = (judged(f"fsdp64 z3 mb4 {words}", job) for words in ("", "activations:8", "activations:16"))
-    assert held(some) - held(more) == pytest.approx(first(more.ledger.host_bytes) / 2 * 1.02, rel=0.02)
-    assert first(more.ledger.host_bytes) == pytest.approx(2 * first(some.ledger.host_bytes))
+    assert held(some) - held(more) == pytest.approx(first_number(more.ledger.host_bytes) / 2 * 1.02, rel=0.02)
+    assert first_number(more.ledger.host_bytes) == pytest.approx(2 * first_number(some.ledger.host_bytes))
     assert none.ledger.host_bytes == 0
     assert seconds(none) == pytest.approx(seconds(more))  # NVLink-C2C is faster than the layers
 

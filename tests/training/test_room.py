@@ -6,9 +6,10 @@ import pytest
 
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import Slice, parse_slice
+from dragonscale.physics.numbers import first_number
 from dragonscale.training.advice.inverse import fewest_chips, largest_batch, nearest_possible
 from dragonscale.training.advice.targets import compare
-from dragonscale.training.cost.evaluation import Job, first, judge_one, make_job
+from dragonscale.training.cost.evaluation import Job, judge_one, make_job
 from dragonscale.training.plan.expert_load import uneven
 from dragonscale.training.plan.plan_file import parse_plan
 from dragonscale.training.plan.stack import load_stack
@@ -53,7 +54,7 @@ def test_a_recommended_plan_leaves_room(asked):
     for one in (found.best[0], found.runs):
         assert one is not None
         assert one.hbm_bytes <= room
-        assert first(judge_one(job, one.plan).hbm_bytes) == pytest.approx(one.hbm_bytes, rel=1e-9)
+        assert first_number(judge_one(job, one.plan).hbm_bytes) == pytest.approx(one.hbm_bytes, rel=1e-9)
     tight = [one for one in found.front if one.hbm_bytes > room]
     listed = [one for one in found.best if one.hbm_bytes > room]
     assert all(one.seconds < found.best[0].seconds for one in listed)
@@ -95,7 +96,9 @@ def test_of_plans_that_leave_no_room_the_least_full_comes_before_the_fastest():
 def test_host_memory_comes_before_a_full_chip():
     job = job_of("llama3-8b", "h100:8", 8, 32768, "generic")
     space = Space(fixed={"fsdp": 8, "microbatch": 1})
-    away, kept = (first(judge_one(job, parse_plan(f"fsdp=8,remat={name}")).hbm_bytes) for name in ("offload", "block"))
+    away, kept = (
+        first_number(judge_one(job, parse_plan(f"fsdp=8,remat={name}")).hbm_bytes) for name in ("offload", "block")
+    )
     short = with_memory(job, kept / 0.95)
     assert away <= room_bytes(short)
     found = search(short, space)
@@ -130,11 +133,11 @@ def test_a_recommended_moe_has_memory_for_an_uneven_load_of_experts():
     best, judged = found.best[0], judge_one(job, found.best[0].plan)
     assert best.roomy
     assert leaves_room(job, best.plan, judged)
-    assert first(judge_one(crowded, best.plan).hbm_bytes) <= room_bytes(job)
+    assert first_number(judge_one(crowded, best.plan).hbm_bytes) <= room_bytes(job)
     between = [one for one in found.front if one.hbm_bytes <= room_bytes(job) and not one.roomy]
     assert between, "a plan has room with an even load alone"
     for one in between:
-        assert first(judge_one(crowded, one.plan).hbm_bytes) > room_bytes(job)
+        assert first_number(judge_one(crowded, one.plan).hbm_bytes) > room_bytes(job)
         assert not leaves_room(job, one.plan, judge_one(job, one.plan))
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import Slice, parse_slice
-from dragonscale.training.cost.evaluation import DEGREES, Job, degrees_of, first, judge, judge_one, make_job, problems
+from dragonscale.physics.numbers import first_number
+from dragonscale.training.cost.evaluation import DEGREES, Job, degrees_of, judge, judge_one, make_job, problems
 from dragonscale.training.plan.plan import AXES, POLICIES, Plan
 from dragonscale.training.plan.plan_file import parse_plan
 from dragonscale.training.plan.stages import layout_for
@@ -78,7 +79,7 @@ def test_the_best_plan_is_the_best_of_all(small: Job) -> None:
     for plan in plans:
         verdict = judge_one(small, plan)
         if not problems(small, plan, verdict):
-            times[plan] = first(verdict.seconds)
+            times[plan] = first_number(verdict.seconds)
     assert found.feasible == len(times)
     assert found.best[0].seconds == pytest.approx(min(times.values()), rel=1e-9)
     assert times[found.best[0].plan] == pytest.approx(found.best[0].seconds, rel=1e-9)
@@ -141,9 +142,9 @@ def test_a_plan_alone_is_the_same_in_a_million(model: str, on: str, batch: int, 
                 plan = replace(words, remat=POLICIES[line])
                 plan = replace(plan, **{name: int(chosen.degrees[name][place]) for name in DEGREES})
                 alone = judge_one(job, plan)
-                assert judged.seconds[line][place] == pytest.approx(first(alone.seconds), rel=1e-9)
+                assert judged.seconds[line][place] == pytest.approx(first_number(alone.seconds), rel=1e-9)
                 held = numpy.broadcast_to(judged.hbm_bytes[line], len(chosen))[place]
-                assert held == pytest.approx(first(alone.hbm_bytes), rel=1e-9)
+                assert held == pytest.approx(first_number(alone.hbm_bytes), rel=1e-9)
                 checked += 1
     assert checked >= 9
 
@@ -161,7 +162,7 @@ def test_nothing_feasible_names_the_nearest() -> None:
     assert found.feasible == 0
     assert found.misses["memory"] == found.judged
     assert found.nearest is not None
-    least = first(judge_one(job, found.nearest.plan).hbm_bytes)
+    least = first_number(judge_one(job, found.nearest.plan).hbm_bytes)
     assert least == pytest.approx(found.nearest.hbm_bytes)
     assert least > job.slice.chip.hbm.capacity
 
@@ -244,7 +245,9 @@ def test_host_memory_is_a_last_resort() -> None:
     space = Space(fixed={"fsdp": 8, "microbatch": 1})
     found = search(job, space, 1)
     assert found.best[0].plan.remat != "offload"
-    away, kept = (first(judge_one(job, parse_plan(f"fsdp=8,remat={name}")).hbm_bytes) for name in ("offload", "block"))
+    away, kept = (
+        first_number(judge_one(job, parse_plan(f"fsdp=8,remat={name}")).hbm_bytes) for name in ("offload", "block")
+    )
     assert away < kept
     facts = {"memory.hbm.visible": (away + kept) / 2}
     small = replace(job, slice=Slice(job.slice.chip.with_facts(**facts), job.slice.shape))

@@ -6,8 +6,9 @@ import pytest
 
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
+from dragonscale.physics.numbers import first_number
 from dragonscale.training.cost import section_costs as kept
-from dragonscale.training.cost.evaluation import Job, first, judge_one, make_job
+from dragonscale.training.cost.evaluation import Job, judge_one, make_job
 from dragonscale.training.plan.plan import Plan
 from dragonscale.training.plan.stack import change
 from dragonscale.training.plan.tuning import Tuning
@@ -59,7 +60,7 @@ def test_a_pass_without_a_gradient_hands_nothing_to_a_backward_pass():
     moves_more = replace(own, stack=change(own.stack, "memory", kept_moves=20.0))
 
     def seconds(job: Job, passes: float) -> float:
-        return first(judge_one(replace(job, tuning=Tuning(passes=passes)), Plan(microbatch=8)).seconds)
+        return first_number(judge_one(replace(job, tuning=Tuning(passes=passes)), Plan(microbatch=8)).seconds)
 
     assert seconds(moves_more, 0.0) > 1.1 * seconds(own, 0.0)
     added = [seconds(one, 1.0) - seconds(one, 0.0) for one in (own, moves_more)]

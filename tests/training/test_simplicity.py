@@ -8,7 +8,8 @@ import pytest
 
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.training.cost.evaluation import Job, first, judge_one, make_job
+from dragonscale.physics.numbers import first_number
+from dragonscale.training.cost.evaluation import Job, judge_one, make_job
 from dragonscale.training.plan.plan import Plan, short_plan
 from dragonscale.training.plan.plan_file import parse_plan
 from dragonscale.training.plan.simplicity import handicap, order, points
@@ -112,7 +113,7 @@ def test_twins_are_shown_as_the_simplest() -> None:
 def test_the_best_that_run_and_verify_take(job: Job, found: Found) -> None:
     assert found.runs is not None
     assert not unrunnable(found.runs.plan, job.model)
-    assert first(judge_one(job, found.runs.plan).seconds) == pytest.approx(found.runs.seconds, rel=1e-9)
+    assert first_number(judge_one(job, found.runs.plan).seconds) == pytest.approx(found.runs.seconds, rel=1e-9)
 
 
 SHORT = [

@@ -13,9 +13,10 @@ from dragonscale.faces.cli import main
 from dragonscale.models import load_model
 from dragonscale.models.flops import Workload, training_flops
 from dragonscale.physics.hardware import load_chip, parse_slice
+from dragonscale.physics.numbers import first_number
 from dragonscale.physics.units import render
 from dragonscale.training.advice.inverse import fewest_chips, least_chips
-from dragonscale.training.cost.evaluation import Job, Verdict, first, judge_one, make_job
+from dragonscale.training.cost.evaluation import Job, Verdict, judge_one, make_job
 from dragonscale.training.plan.plan_file import TrainingFile, load_training_file, parse_plan, save_training_file
 from dragonscale.training.plan.tuning import Tuning, methods, optimizer_named, read_tuning
 from dragonscale.training.search.legal import illegal
@@ -34,7 +35,7 @@ def _judged(job: Job, plan: str = "mb4 z0 block") -> Verdict:
 
 
 def _held(verdict: Verdict, part: str) -> float:
-    return sum(first(line.bytes) for line in verdict.ledger.held if line.part == part)
+    return sum(first_number(line.bytes) for line in verdict.ledger.held if line.part == part)
 
 
 def test_adapters_are_lines_of_the_program():
@@ -64,7 +65,7 @@ def test_frozen_matmuls_have_no_gradient_of_their_weight():
         for one in ("full", "lora")
     }
     assert 0.6 < flops["lora"] / flops["full"] < 0.72
-    assert first(lora.flops) < 0.8 * first(full.flops)
+    assert first_number(lora.flops) < 0.8 * first_number(full.flops)
 
 
 def test_only_adapters_have_state():
@@ -100,18 +101,24 @@ def test_eager_runs_take_and_hold_what_was_measured(
 ):
     model = load_model(name)
     verdict = _judged(make_job(model, parse_slice("h200:1"), batch, seq, "hf", read_tuning(model, method)), plan)
-    held = sum(first(line.bytes) for line in verdict.ledger.held if line.part not in ("fragmentation", "framework"))
-    assert first(verdict.seconds) == pytest.approx(seconds, rel=0.1)
+    held = sum(
+        first_number(line.bytes) for line in verdict.ledger.held if line.part not in ("fragmentation", "framework")
+    )
+    assert first_number(verdict.seconds) == pytest.approx(seconds, rel=0.1)
     assert held / 1e9 == pytest.approx(peak, rel=0.04)
 
 
 def test_a_reference_runs_forward_and_lies_beside():
     full, dpo, lora = _judged(_job()), _judged(_job("dpo")), _judged(_job("dpo", 16))
-    forward = sum(first(line.exposed_s * line.times) for line in full.ledger.lines if line.phase == "forward")
-    assert first(dpo.seconds) - first(full.seconds) == pytest.approx(forward, rel=0.02)
+    forward = sum(first_number(line.exposed_s * line.times) for line in full.ledger.lines if line.phase == "forward")
+    assert first_number(dpo.seconds) - first_number(full.seconds) == pytest.approx(forward, rel=0.02)
     assert _held(dpo, "weights") == pytest.approx(2 * _held(full, "weights"), rel=1e-6)
     assert _held(lora, "weights") < 1.02 * _held(full, "weights")  # adapters switched off are the reference
-    assert first(_judged(_job("kto")).seconds) > first(dpo.seconds) > first(_judged(_job("orpo")).seconds)
+    assert (
+        first_number(_judged(_job("kto")).seconds)
+        > first_number(dpo.seconds)
+        > first_number(_judged(_job("orpo")).seconds)
+    )
 
 
 def test_a_reward_model_has_no_logits_and_a_teacher_has_its_own_size():
@@ -134,8 +141,8 @@ def test_gradients_that_fsdp1_holds():
 def test_a_plan_alone_is_the_plan_that_was_found(method: str):
     job = _job(method, on="h200:2", batch=16)
     best = search(job, parse_space("tp1"), 1).best[0]
-    assert best.seconds == pytest.approx(first(judge_one(job, best.plan).seconds), rel=1e-9)
-    assert best.hbm_bytes == pytest.approx(first(judge_one(job, best.plan).hbm_bytes), rel=1e-9)
+    assert best.seconds == pytest.approx(first_number(judge_one(job, best.plan).seconds), rel=1e-9)
+    assert best.hbm_bytes == pytest.approx(first_number(judge_one(job, best.plan).hbm_bytes), rel=1e-9)
 
 
 WRONG = [

@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("uvicorn", reason="`dscale web` needs the extra `web`.")
 
+from dragonscale.commands.questions.flag import with_values
 from dragonscale.errors import InputError
 from dragonscale.web.server.job import job_question
 from dragonscale.web.server.jobs import job_environment
@@ -59,12 +60,21 @@ def processes() -> set[str]:
         (VERIFY | {"plan": "mine.toml"}, "looks like a file"),
         (VERIFY | {"options": "xla_dump_to=here"}, "options cannot be set"),
         (VERIFY | {"timeout": "9999s"}, "timeout cannot be set"),
+        (VERIFY | {"memory_limit": "999GB"}, "memory_limit cannot be set"),
         (VERIFY | {"shell": "rm"}, "no parameter 'shell'"),
     ],
 )
 def test_a_job_takes_no_file_and_no_option(fields: dict[str, Any], told: str) -> None:
     with pytest.raises(InputError, match=told):
         job_question("verify", fields, {})
+
+
+def test_the_server_limits_the_memory_of_a_compiler() -> None:
+    question = job_question("verify", VERIFY, {})
+    limited = with_values(question, timeout="60s", memory_limit="1GB")
+    assert (limited.timeout, limited.memory_limit, question.memory_limit) == ("60s", "1GB", "8GB")
+    with pytest.raises(TypeError, match="has no memory"):
+        with_values(question, memory="1GB")
 
 
 def test_jobs_may_ask_the_hub_only_where_workers_may(monkeypatch: pytest.MonkeyPatch) -> None:

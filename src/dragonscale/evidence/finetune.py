@@ -16,7 +16,8 @@ from dragonscale.evidence.memory import MeasuredPeak, MemoryRun, peak_of
 from dragonscale.evidence.rows import Form, Row, attempt, needed, number, read_cases, skip_if, sound, typed
 from dragonscale.evidence.score import Scored, ScoreReport, by, report_of, statistics_of
 from dragonscale.evidence.training_rows import RECOMPUTE
-from dragonscale.training.cost.evaluation import Verdict, first, judge_one
+from dragonscale.physics.numbers import first_number
+from dragonscale.training.cost.evaluation import Verdict, judge_one
 from dragonscale.training.search.run_kinds import kind_of
 
 POLICIES = ("none", "selective", "block")
@@ -66,14 +67,14 @@ def judge(run: MemoryRun) -> Verdict:
     policies = (run.plan.remat,) if run.remat_known else POLICIES
     tried = [judge_one(run.job, replace(run.plan, remat=policy)) for policy in policies]
     verdict = next((one for one in tried if run.fits(one)), tried[0])
-    sound(first(verdict.seconds))
+    sound(first_number(verdict.seconds))
     return verdict
 
 
 def residual(run: MemoryRun, verdict: Verdict) -> Residual:
     """How far a run was from what was expected, for what its kind's band covers."""
     assert isinstance(run.row, TunedRun)
-    off = math.log(run.row.step_s / first(verdict.seconds))
+    off = math.log(run.row.step_s / first_number(verdict.seconds))
     return Residual(kind_of(run.job, run.plan), document(run.row.source), off)
 
 
@@ -85,7 +86,7 @@ def validate(path: str | Path) -> ScoreReport:
     for run, verdict in judged:
         row = run.row
         assert isinstance(row, TunedRun)
-        scored.append(Scored(row.id, row.source, row.step_s, first(verdict.seconds), row.stack))
+        scored.append(Scored(row.id, row.source, row.step_s, first_number(verdict.seconds), row.stack))
         method[row.id] = row.method
         if row.peak_bytes:
             expected = peak_of(verdict, run.job, row.counter)

@@ -123,7 +123,5 @@ def error_tables(rows: Iterable[LocalSpeed]) -> dict[str, dict[str, dict[str, fl
             for kind in (row.kind, f"{model} * {engine}"):
                 if row.test == test:
                     kinds.setdefault(kind, []).append(row)
-        tables[measure] = {
-            kind: band(kinds[kind], of_rates) for kind in sorted(kinds) if len(kinds[kind]) >= MIN_RUNS
-        }
+        tables[measure] = {kind: band(kinds[kind], of_rates) for kind in sorted(kinds) if len(kinds[kind]) >= MIN_RUNS}
     return tables

@@ -18,7 +18,8 @@ from dragonscale.evidence.training_rows import MeasuredRun, checked_plan
 from dragonscale.models import load_model
 from dragonscale.models.ffn import Moe
 from dragonscale.models.transformer import Transformer
-from dragonscale.training.cost.evaluation import Job, Verdict, first, judge_one, make_job, tuned
+from dragonscale.physics.numbers import first_number
+from dragonscale.training.cost.evaluation import Job, Verdict, judge_one, make_job, tuned
 from dragonscale.training.memory.peak_memory import OUTSIDE
 from dragonscale.training.plan.plan import Plan
 from dragonscale.training.plan.tuning import read_tuning
@@ -184,14 +185,14 @@ def _optimizer(row: Row, stack: str) -> str:
 
 def peak_of(verdict: Verdict, job: Job, counter: str) -> float:
     """The bytes that a counter of PyTorch's allocator is expected to show: `max_allocated`, or `max_reserved`."""
-    allocated = sum(first(size) for part, size in verdict.ledger.memory.items() if part not in OUTSIDE)
+    allocated = sum(first_number(size) for part, size in verdict.ledger.memory.items() if part not in OUTSIDE)
     return allocated * (job.stack.memory.slack if counter == "max_reserved" else 1.0)
 
 
 def judge(run: MemoryRun) -> Verdict:
     """What the planner expects of a run."""
     verdict = judge_one(run.job, run.plan)
-    sound(first(verdict.hbm_bytes))
+    sound(first_number(verdict.hbm_bytes))
     return verdict
 
 
@@ -209,7 +210,7 @@ def validate(path: str | Path) -> ScoreReport:
         if row.chip_rate:
             measured = row.batch * row.seq / (row.chip_rate * run.job.slice.chips)
             run_key = (row.source, row.model, row.plan, row.seq, row.chip_rate)  # which has a row for each counter
-            times[run_key] = Scored(row.id, row.source, measured, first(verdict.seconds), row.stack)
+            times[run_key] = Scored(row.id, row.source, measured, first_number(verdict.seconds), row.stack)
     methods = {name: statistics_of(rows) for name, rows in by(scored, lambda row: method[row.id]).items()}
     counters = {name: statistics_of(rows) for name, rows in by(scored, lambda row: row.group.split()[-1]).items()}
     apart = {"by_method": methods, "by_counter": counters, "outcomes": outcomes(judged)}

@@ -19,12 +19,13 @@ from dragonscale.evidence.score import Scored, ScoreReport, report_of, statistic
 from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer, count_parameters
 from dragonscale.physics.hardware import Slice, dtype_bytes
+from dragonscale.physics.numbers import first_number
 from dragonscale.serving.engine.plan import ServingPlan
 from dragonscale.simulation.rl.frameworks import Framework, framework, transfer_seconds
 from dragonscale.simulation.rl.lengths import AnswerLengths
 from dragonscale.simulation.rl.step import RlPlan, RlStep, judge_step, network_card
 from dragonscale.simulation.rl.work import RlWork, handed, packed_job, work_of
-from dragonscale.training.cost.evaluation import first, judge_one
+from dragonscale.training.cost.evaluation import judge_one
 from dragonscale.training.plan.plan import Plan
 
 PROMPT = 128
@@ -77,7 +78,9 @@ def step_of(row: Row, _place: int = 0) -> MeasuredStep:
     work = handed(work, base, trainer)
     job = packed_job(work, trained, trainer, plan.replicas * plan.microbatch)
     if not recompute:
-        fits = (one for one in POLICIES if first(judge_one(job, replace(plan, remat=one)).hbm_bytes) <= chip.visible)
+        fits = (
+            one for one in POLICIES if first_number(judge_one(job, replace(plan, remat=one)).hbm_bytes) <= chip.visible
+        )
         plan = replace(plan, remat=next(fits, "block"))
     dtype = "fp8" if "fp8" in row["rollout_dtype"] else "bf16"
     rollout = ServingPlan(tensor=needed(row, "rollout_tp"), weights=dtype, compute=dtype)

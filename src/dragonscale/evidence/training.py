@@ -22,7 +22,8 @@ from dragonscale.evidence.choices import summary, training_choices
 from dragonscale.evidence.rows import attempt, read_cases, sound
 from dragonscale.evidence.score import Scored, ScoreReport, report_of, statistics_of, worst_of
 from dragonscale.evidence.training_rows import FORMS, RECOMPUTE, TrainingRun, run_of
-from dragonscale.training.cost.evaluation import Verdict, first, judge_one
+from dragonscale.physics.numbers import first_number
+from dragonscale.training.cost.evaluation import Verdict, judge_one
 from dragonscale.training.plan.auto import AUTO
 from dragonscale.training.plan.plan import Plan
 from dragonscale.training.plan.stack import load_stack
@@ -81,7 +82,7 @@ def _laid_beside(group: Sequence[TrainingRun]) -> dict[str, Any]:
     if not found:
         return row | dict.fromkeys(("plan", "expected_s", "context", "ratio", "gain"))
     plan, seconds = found[0].plan, found[0].seconds
-    gain = seconds / first(predict(best)[1].seconds)
+    gain = seconds / first_number(predict(best)[1].seconds)
     chosen = {"plan": str(plan), "expected_s": seconds, "context": plan.context}
     return row | chosen | {"ratio": seconds / measured, "gain": gain}
 
@@ -114,10 +115,10 @@ def predict(run: TrainingRun) -> tuple[TrainingRun, Verdict]:
     for policy in policies:
         one = replace(run, plan=replace(run.plan, remat=policy))
         tried.append((one, judge_one(one.job, one.plan)))
-        sound(first(tried[-1][1].seconds))
+        sound(first_number(tried[-1][1].seconds))
         if one.fits(tried[-1][1]):
             return tried[-1]
-    return min(tried, key=lambda one: first(one[1].hbm_bytes))
+    return min(tried, key=lambda one: first_number(one[1].hbm_bytes))
 
 
 def _fitting(judged: Sequence[tuple[TrainingRun, tuple[TrainingRun, Verdict]]]) -> dict[str, int]:
@@ -135,9 +136,9 @@ def validate(
     memory: list[Scored] = []
     for run, (_, verdict) in judged:
         row, label = run.row, f"{run.job.stack.name} {run.job.slice.chip.name}"
-        pairs.append((run, Scored(row.id, row.source, row.step_s, first(verdict.seconds), label)))
+        pairs.append((run, Scored(row.id, row.source, row.step_s, first_number(verdict.seconds), label)))
         if row.peak_bytes:
-            memory.append(Scored(row.id, row.source, row.peak_bytes, first(verdict.hbm_bytes), label))
+            memory.append(Scored(row.id, row.source, row.peak_bytes, first_number(verdict.hbm_bytes), label))
     marks = Counter(mark for run, _ in pairs for mark in run.row.marks if mark != RECOMPUTE)
     apart = {"searched": searched([run for run, _ in judged], jobs, progress)} if search else {}
     return report_of(

@@ -14,7 +14,8 @@ from typing import Any, Generic, TypeVar
 from dragonscale.evidence.described import Described, chip_of, described, hint, machine, meaning, model_of, words
 from dragonscale.evidence.rows import Form, Row, count, needed, number, skip_if, typed
 from dragonscale.physics.hardware import Chip, Torus
-from dragonscale.training.cost.evaluation import Job, Verdict, first, make_job
+from dragonscale.physics.numbers import first_number
+from dragonscale.training.cost.evaluation import Job, Verdict, make_job
 from dragonscale.training.plan.plan import Plan
 from dragonscale.training.plan.plan_file import parse_plan
 from dragonscale.training.search.stack_search import job_for
@@ -47,7 +48,7 @@ class MeasuredRun(Generic[R]):
 
     def fits(self, verdict: Verdict) -> bool:
         """Whether the chip's memory has room for what the planner expects the run to hold."""
-        return first(verdict.hbm_bytes) <= self.job.slice.chip.visible
+        return first_number(verdict.hbm_bytes) <= self.job.slice.chip.visible
 
     @property
     def remat_known(self) -> bool:

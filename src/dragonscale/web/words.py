@@ -17,6 +17,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from dragonscale.commands.questions.flag import with_values
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.faces.cli.mcp.tools import PlannerTool, tools
 from dragonscale.faces.commands import COMMANDS
@@ -57,6 +58,8 @@ def question_of(command: str, fields: Mapping[str, Any], dropped: Mapping[str, s
     name = command.replace(" ", "_")
     if name not in commands:
         raise unknown("question", command, commands)
+    # names of other software first: what they say is looked at as what it is read as
+    fields = commands[name].read(fields).values
     for field, value in fields.items():
         for text in value if isinstance(value, list) else [value]:
             if isinstance(text, str) and looks_like_file(text):
@@ -64,10 +67,10 @@ def question_of(command: str, fields: Mapping[str, Any], dropped: Mapping[str, s
                 raise InputError(f"{field} is {shorten(text)}, which looks like a file; {instead}")
     question = commands[name].question(fields)
     if "trace" in fields:
-        vars(question)["trace"] = dropped_trace(fields["trace"], dropped or {})
+        question = with_values(question, trace=dropped_trace(fields["trace"], dropped or {}))
     model = fields.get("model")
     if dropped and isinstance(model, str) and model in dropped:
-        vars(question)["model"] = dropped_model(model, dropped[model])
+        question = with_values(question, model=dropped_model(model, dropped[model]))
     return question
 
 

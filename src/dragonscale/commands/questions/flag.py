@@ -31,6 +31,7 @@ from dragonscale.physics.units import is_grouped, parse, parse_count, parse_leng
 
 Given = TypeVar("Given")
 Kept = TypeVar("Kept")
+Asked = TypeVar("Asked", bound="Question")
 
 
 MOST = 1e18
@@ -402,6 +403,21 @@ class Question:
 def values_of(question: Question) -> dict[str, Any]:
     """The value of each field by its name, in the order of the fields."""
     return {field.name: getattr(question, field.name) for field in fields_of(type(question))}
+
+
+def with_values(question: Asked, **values: Any) -> Asked:
+    """The same question with other values of some fields, taken as they are and not read as text is.
+
+    >>> from dragonscale.commands.questions.train import TrainQuestion
+    >>> with_values(TrainQuestion("llama3-8b", "h100:8"), on="h200:8").on
+    'h200:8'
+    """
+    unknown_fields = values.keys() - values_of(question).keys()
+    if unknown_fields:
+        raise TypeError(f"{type(question).__name__} has no {', '.join(sorted(unknown_fields))}.")
+    changed = copy.copy(question)
+    changed.__dict__.update(values)
+    return changed
 
 
 @functools.cache

@@ -1,7 +1,18 @@
 """What `dscale serve` and `ds.serve` can be asked."""
 
 from dragonscale.commands.questions import shared
-from dragonscale.commands.questions.flag import PLAN, SOFTWARE, Question, Real, Several, Switch, Text, Thing, Whole
+from dragonscale.commands.questions.flag import (
+    PLAN,
+    SOFTWARE,
+    Length,
+    Question,
+    Real,
+    Several,
+    Switch,
+    Text,
+    Thing,
+    Whole,
+)
 
 
 class ServeQuestion(Question):
@@ -14,6 +25,8 @@ class ServeQuestion(Question):
     catalogue."""
     prompt: Text = shared.PROMPT
     output: Text = shared.OUTPUT
+    max_context: Length = Length("", "TOKENS")
+    """The longest request that must fit, prompt and output together (32768): an engine's --max-model-len."""
     ttft: Text = shared.TTFT
     tpot: Text = shared.TPOT.but()
     """The time per output token of a request that must be met (30ms, p99:40ms); without it, --itl and --e2e 50ms: 20
@@ -42,6 +55,11 @@ class ServeQuestion(Question):
     """Say what would be better than --plan on the same chips (a plan of another software always)."""
     batch: Text = shared.BATCH.but(default="", value="SEQS", group=PLAN)
     """Sequences that decode at once; every number of them without it."""
+    measured: Text = Text("", "FIGURE", PLAN)
+    """What was measured: 335 tok/s, 62 tok/s/user, 5.99 req/s, 26ms TPOT, 500ms TTFT, 48s for the whole run. Is it
+    normal, and if not, why?"""
+    requests: Whole = Whole(None, "N", PLAN, limits=(1, 100_000))
+    """Prompts of mixed lengths that are sent at once, as offline benchmarks do: how long they take."""
     cached: Real = Real(0.0, "PART")
     """The part of each prompt that a prefix cache has already."""
     kv_split: Text = Text("", "HOW", PLAN, offers=("copy", "batch", "sequence"))

@@ -17,13 +17,13 @@ from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.models import load_model
 from dragonscale.models.assumed import with_assumed
 from dragonscale.models.transformer import Transformer
-from dragonscale.physics.hardware import Chip, parse_target
+from dragonscale.physics.hardware import parse_target
 from dragonscale.physics.hardware.catalogue import chip_path
 from dragonscale.physics.hardware.changes import check_effect
 from dragonscale.physics.units import parse, parse_count, parse_length
 from dragonscale.serving.advice.job import ServingJob
-from dragonscale.serving.engine.auto import AUTO, auto_choice, engine_of_format
-from dragonscale.serving.engine.engine import engines, load_engine, spelt_engine, split_settings
+from dragonscale.serving.engine.auto import AUTO, engine_of_format
+from dragonscale.serving.engine.engine import load_engine, spelt_engine, split_settings
 from dragonscale.serving.engine.formats import product_format
 from dragonscale.serving.engine.launch import LaunchLimits, engine_on
 from dragonscale.serving.engine.plan import SPREADS, ServingPlan
@@ -112,13 +112,14 @@ def read_question(question: ServeQuestion) -> ServeAsked:
     formats = format_request(question)
     file_engine = engine_of_format(formats.quantize or formats.weights)
     engine = question.engine or made_for.engine or file_engine or AUTO
-    where = _targets(question, saved, model, engine)
+    where = _targets(question, saved)
     for chip, _ in where.targets:
         check_effect(changes, "serving", kind=chip.kind)
     _check_choices(question, model, engine)
 
     # The requests, what they must get, and limits.
-    lengths = _lengths(question, model, foreign and foreign.served_length)
+    longest, context_note = _longest(question, foreign and foreign.served_length)
+    lengths = _lengths(question, model, longest)
     question = lengths.question
     goals = read_targets(question)
     batch = _batch(question, saved)
@@ -126,7 +127,7 @@ def read_question(question: ServeQuestion) -> ServeAsked:
     notes = [*use_case.notes]
     if foreign is not None:
         notes += told(foreign)
-    notes += [*model.notes, *dict.fromkeys((*lengths.how_read, *where.read))]
+    notes += [*model.notes, *dict.fromkeys(filter(None, (context_note, *lengths.how_read, *where.read)))]
     notes += [*_plan_notes(question, saved, model), *lengths.cut, *where.notes]
     job = ServeAsked(
         question=question,
@@ -140,7 +141,7 @@ def read_question(question: ServeQuestion) -> ServeAsked:
         plan=saved and saved.plan,
         batch=batch,
         spread=question.kv_split or "copy",
-        draft=_draft(question, saved, model, ask.output),
+        draft=_draft(question, model, ask.output),
         drafts_asked=question.drafts or 0,
         disaggregate=question.disaggregate,
         everywhere=where.everywhere,
@@ -153,8 +154,8 @@ def read_question(question: ServeQuestion) -> ServeAsked:
         session_calls=use_case.session_calls,
         longest_request=use_case.longest_request,
     )
-    if foreign is not None:
-        job = _with_served_length(job, foreign.served_length)
+    if foreign is not None or longest:
+        job = _with_served_length(job, longest)
     if saved is not None:
         job = replace(job, plan=_complete_plan(job, saved))
     return _for_one_user(job)
@@ -167,6 +168,13 @@ def _for_one_user(job: ServeAsked) -> ServeAsked:
     if any(says_how_many) or not all(job.engine_on(chip).single_user for chip, _ in job.targets):
         return job
     return replace(job, batch=1)
+
+
+def _longest(question: ServeQuestion, of_launch: int | None) -> tuple[int | None, str]:
+    """The longest request that must fit, by --max-context or by another software's launch, and how it was read."""
+    if not question.max_context.strip():
+        return of_launch, ""
+    return parse_length(question.max_context, "--max-context")
 
 
 def _with_served_length(job: ServeAsked, stated: int | None) -> ServeAsked:
@@ -270,21 +278,14 @@ def _check_choices(question: ServeQuestion, model: Transformer, engine: str) -> 
         load_engine(engine)
 
 
-def _targets(question: ServeQuestion, saved: SavedPlan | None, model: Transformer, engine: str) -> AskedTargets:
+def _targets(question: ServeQuestion, saved: SavedPlan | None) -> AskedTargets:
     """The chips and slices of a question, or the slice of its plan file."""
     on = question.on
     if isinstance(on, str):
         on = on.strip() or (saved and saved.slice)
     if not on:
         raise InputError("Say what to serve on: --on h100 (a chip), --on v5e:4x4 (a slice), --on v5e,h100 or --on any.")
-
-    def library(chip: Chip) -> str:
-        name = split_settings(engine)[0]
-        if name not in engines():
-            name = auto_choice(chip, model).engine
-        return engines()[name].kernels.library
-
-    targets = asked_targets(on, question, library)
+    targets = asked_targets(on, question)
     if saved is not None and targets.everywhere:
         raise InputError(f"--plan needs a chip or a slice to run on; --on is {on!r}, write e.g. h100:8.")
     if saved is not None and len(targets.named) > 1:
@@ -376,12 +377,12 @@ def _batch(question: ServeQuestion, saved: SavedPlan | None) -> int | None:
     return batch
 
 
-def _draft(question: ServeQuestion, saved: SavedPlan | None, model: Transformer, output: int) -> Draft | None:
-    """Who drafts: what flags say, or else a checkpoint's own heads; a plan says itself whether there are drafts."""
+def _draft(question: ServeQuestion, model: Transformer, output: int) -> Draft | None:
+    """Who drafts: what flags say, a checkpoint's own heads where they name only a number; nobody in a plain launch."""
     counts = () if question.drafts is None else (question.drafts,)
     if not question.accept.strip():
         heads = None
-        if not question.draft and (saved is None or counts):
+        if not question.draft and question.drafts:  # a plain launch has no drafts
             heads = own_draft(model, counts)
         if heads is None and (question.draft or question.drafts):
             raise InputError(

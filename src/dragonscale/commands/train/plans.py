@@ -9,11 +9,12 @@ from dragonscale.commands.train.advice import advice_text, bound_text, gradients
 from dragonscale.evidence.xla.gpu_target import compiles_for
 from dragonscale.models.lora import PART
 from dragonscale.models.transformer import count_parameters, unseen_parameters
+from dragonscale.physics.numbers import first_number
 from dragonscale.physics.units import render
 from dragonscale.training.advice.assessment import assess, chips_of_host, mfu_of_dtype
 from dragonscale.training.advice.best_plans import largest_gap
 from dragonscale.training.advice.plan_advice import PlanAnswer, advise
-from dragonscale.training.cost.evaluation import Job, Verdict, first, judge_one
+from dragonscale.training.cost.evaluation import Job, Verdict, judge_one
 from dragonscale.training.cost.optimizer_update import HOST_UPDATE
 from dragonscale.training.plan.builds import unbuilt
 from dragonscale.training.plan.plan import HOSTED_STATE, Plan, short_plan
@@ -109,14 +110,14 @@ def plan_row(answer: PlanAnswer) -> records.PlanReport:
         plan=plan,
         feasible=assessed.feasible,
         step_s=assessed.step_s,
-        lower_s=first(verdict.lower),
-        upper_s=first(verdict.upper),
+        lower_s=first_number(verdict.lower),
+        upper_s=first_number(verdict.upper),
         mfu=assessed.mfu,
         tokens_per_s_per_chip=job.tokens / assessed.step_s / job.slice.chips,
         hbm_bytes=assessed.hbm_bytes,
         hbm_limit_bytes=chip.visible,
         tight=assessed.fits and not assessed.roomy,
-        host_bytes=first(ledger.host_bytes),
+        host_bytes=first_number(ledger.host_bytes),
         host_chips=chips_of_host(job.slice),
         host_limit_bytes=chips_of_host(job.slice) * chip.host_memory,
         bound_by=assessed.bound.label,

@@ -26,13 +26,14 @@ import numpy
 from dragonscale.errors import InputError, shorten
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import Slice
+from dragonscale.physics.numbers import first_number
 from dragonscale.plan.settings import MeasuredOn, read_settings
 from dragonscale.serving.engine.engine import Engine, adjust
 from dragonscale.serving.engine.plan import ServingPlan
 from dragonscale.serving.iteration.deployment import Deployment
 from dragonscale.serving.iteration.phases import decode, iteration_cost, prefill
 from dragonscale.tables import read_regular, toml_value
-from dragonscale.training.cost.evaluation import Job, first, judge_one
+from dragonscale.training.cost.evaluation import Job, judge_one
 from dragonscale.training.plan.plan import Plan
 from dragonscale.training.plan.stack import Stack, change
 
@@ -236,8 +237,8 @@ def _training(case: TrainCase, piece: Slice, stack: Stack) -> ExpectedCase:
     for line in verdict.ledger.lines:
         name = line.kind if line.kind in ("matmul", "grouped matmul", "attention", "elementwise") else line.term
         name = f"{line.section} {name}" if line.section in ("embed", "head") else name
-        parts[name] += first(line.total("exposed_s"))
-    return ExpectedCase(first(verdict.seconds), dict(parts))
+        parts[name] += first_number(line.total("exposed_s"))
+    return ExpectedCase(first_number(verdict.seconds), dict(parts))
 
 
 def _serving(case: ServeCase, piece: Slice, engine: Engine) -> ExpectedCase:

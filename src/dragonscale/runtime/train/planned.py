@@ -13,10 +13,11 @@ from dragonscale.models.flops import Workload, training_flops
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip, load_chip, parse_slice
 from dragonscale.physics.hardware.driver_names import chip_named
+from dragonscale.physics.numbers import first_number
 from dragonscale.plan.ledger import Ledger
 from dragonscale.runtime.experts import expands
 from dragonscale.runtime.train.settings import Order
-from dragonscale.training.cost.evaluation import Job, first, judge_one, problems, tuned
+from dragonscale.training.cost.evaluation import Job, judge_one, problems, tuned
 from dragonscale.training.plan.stack import change, load_stack
 
 
@@ -83,13 +84,13 @@ def planned(order: Order, model: Transformer) -> PlannedStep | None:
     job = tuned(Job(model, parse_slice(order.slice), order.run.batch, order.run.seq, stack), order.tuning)
     plan = replace(order.plan, dtype=order.run.dtype)
     verdict = judge_one(job, plan)
-    seconds = first(verdict.seconds)
+    seconds = first_number(verdict.seconds)
     return PlannedStep(
         slice=order.slice,
         step_s=seconds,
-        lower_s=first(verdict.lower),
+        lower_s=first_number(verdict.lower),
         mfu=job.model_flops / (seconds * job.slice.flops),
-        hbm_bytes=first(verdict.hbm_bytes),
+        hbm_bytes=first_number(verdict.hbm_bytes),
         state_bytes=verdict.ledger.memory.get("weights and optimizer", 0.0) + _hosted_state(verdict.ledger),
         problems=tuple(problems(job, plan, verdict)),
         remarks=_expanded(order, model),
@@ -97,7 +98,7 @@ def planned(order: Order, model: Transformer) -> PlannedStep | None:
 
 
 def _hosted_state(ledger: Ledger) -> float:
-    return sum(first(line.bytes) for line in ledger.hosted if line.part == "optimizer")
+    return sum(first_number(line.bytes) for line in ledger.hosted if line.part == "optimizer")
 
 
 def _expanded(order: Order, model: Transformer) -> tuple[str, ...]:

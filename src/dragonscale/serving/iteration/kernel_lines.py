@@ -23,8 +23,8 @@ from dragonscale.physics.kernels.dtypes import FORMATS
 from dragonscale.physics.kernels.profile import EXPERT_CALLS, Grouped
 from dragonscale.physics.kernels.routing import Load, route
 from dragonscale.physics.numbers import Number, maximum, product, where
-from dragonscale.physics.stored_formats import stored_bytes
 from dragonscale.physics.sharding.layout import local_elements, local_sizes
+from dragonscale.physics.stored_formats import stored_bytes
 from dragonscale.plan.reader import Kernel
 from dragonscale.serving.engine.engine_settings import EngineExperts
 from dragonscale.serving.engine.formats import part_format

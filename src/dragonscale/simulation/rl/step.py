@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from dragonscale.models.transformer import count_parameters
 from dragonscale.physics.hardware import Slice, Torus, dtype_bytes
+from dragonscale.physics.numbers import first_number
 from dragonscale.serving.engine.engine import adjust, load_engine
 from dragonscale.serving.engine.plan import ServingPlan
 from dragonscale.serving.iteration.deployment import Deployment
@@ -24,7 +25,7 @@ from dragonscale.simulation.rl.frameworks import (
 )
 from dragonscale.simulation.rl.generation import Rollout, generate
 from dragonscale.simulation.rl.work import RlWork, handed
-from dragonscale.training.cost.evaluation import Job, Verdict, first, judge_one
+from dragonscale.training.cost.evaluation import Job, Verdict, judge_one
 from dragonscale.training.plan.plan import Plan
 from dragonscale.training.plan.tuning import Tuning
 from dragonscale.training.search.headroom import room_bytes
@@ -201,7 +202,7 @@ def judge_step(work: RlWork, plan: RlPlan, judge: Judge | None = None) -> RlStep
     slower = float(work.updates)
     if plan.framework.host_bound and not work.padded:
         slower *= tables()["trainer"]["slower"]
-    update = slower * first(verdict.seconds)
+    update = slower * first_number(verdict.seconds)
     forward = slower * reading_seconds(job, plan, verdict, judge)
     rollout = judge.rollout(work, plan, max(plan.ahead, 0.0))
     if plan.ahead > 0 and plan.framework.strict_age:
@@ -253,18 +254,20 @@ def reading_seconds(job: Job, plan: RlPlan, verdict: Verdict, judge: Judge) -> f
         train = replace(train, microbatch=train.microbatch * plan.framework.read_batch)
         once = judge.verdict(job, train)
     twice = judge.verdict(replace(job, tuning=Tuning(passes=1.0)), train)
-    return first(twice.seconds) - first(once.seconds)
+    return first_number(twice.seconds) - first_number(once.seconds)
 
 
 def state_bytes(verdict: Verdict, *parts: str) -> float:
     """Bytes on a chip of some parts of the trainer's state; by default weights and optimizer state."""
-    return sum(first(line.bytes) for line in verdict.ledger.held if line.part in (parts or ("weights", "optimizer")))
+    return sum(
+        first_number(line.bytes) for line in verdict.ledger.held if line.part in (parts or ("weights", "optimizer"))
+    )
 
 
 def trainer_bytes(work: RlWork, verdict: Verdict, framework: Framework) -> float:
     """Bytes on the fullest chip of the trainer, with a critic's state and a reference's weights beside the policy's;
     some frameworks swap the reference in for the policy instead."""
-    size = first(verdict.hbm_bytes)
+    size = first_number(verdict.hbm_bytes)
     if work.critic:
         size += state_bytes(verdict)
     if work.reference and not framework.reference_copies:

@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from dragonscale.physics.hardware import Slice, Torus
+from dragonscale.physics.numbers import first_number
 from dragonscale.serving.engine.plan import ServingPlan
 from dragonscale.serving.space.space import pool_parts, splits
 from dragonscale.simulation.rl.frameworks import Framework
 from dragonscale.simulation.rl.step import Judge, RlPlan, RlStep, job_key, judge_step, part, stage_job, trainer_bytes
 from dragonscale.simulation.rl.work import RlWork, handed, packed_job
-from dragonscale.training.cost.evaluation import Job, first
+from dragonscale.training.cost.evaluation import Job
 from dragonscale.training.plan.plan import Plan
 from dragonscale.training.search.headroom import room_bytes
 from dragonscale.training.search.search import search
@@ -170,7 +171,7 @@ def best_training(
             continue
         fits_with_headroom = size <= room_bytes(job)
         updates = roomy if fits_with_headroom else tight
-        updates.append(PackedUpdate(first(verdict.seconds), packed, plan))
+        updates.append(PackedUpdate(first_number(verdict.seconds), packed, plan))
         if len(roomy) == TRIED:
             break
     best = min((roomy or tight)[:TRIED], key=lambda update: update.seconds, default=None)

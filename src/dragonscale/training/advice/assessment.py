@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from dragonscale.physics.hardware import Slice
+from dragonscale.physics.numbers import first_number
 from dragonscale.training.advice.budget import Budget, run_budget
-from dragonscale.training.cost.evaluation import Job, Verdict, first, judge_one, problems
+from dragonscale.training.cost.evaluation import Job, Verdict, judge_one, problems
 from dragonscale.training.cost.step_bound import StepBound, step_bound
 from dragonscale.training.plan.plan import Plan
 from dragonscale.training.plan.tuning import unplanned_run
@@ -44,7 +45,7 @@ class PlanAssessment:
     @property
     def step_s(self) -> float:
         """The expected step."""
-        return first(self.verdict.seconds)
+        return first_number(self.verdict.seconds)
 
     @property
     def step_low_s(self) -> float:
@@ -62,7 +63,7 @@ class PlanAssessment:
     @property
     def hbm_bytes(self) -> float:
         """Bytes on the fullest chip."""
-        return first(self.verdict.hbm_bytes)
+        return first_number(self.verdict.hbm_bytes)
 
     @property
     def fits(self) -> bool:
@@ -94,7 +95,7 @@ def assess(job: Job, plan: Plan, tokens: float | None = None, force: bool = Fals
     reasons = [*problems(job, plan, verdict), *misfits(job, plan)]
     if not force:
         reasons += refused
-    step_s = first(verdict.seconds)
+    step_s = first_number(verdict.seconds)
     band = job_band(job, plan)
     # large runs count only where they reach beyond the slow end of the band
     large_runs = in_production(job, plan)
@@ -108,7 +109,7 @@ def assess(job: Job, plan: Plan, tokens: float | None = None, force: bool = Fals
         problems=list(dict.fromkeys(reasons)),
         illegal=refused,
         # what does not fit leaves no room, and need not be judged with an uneven load
-        roomy=first(verdict.hbm_bytes) <= chip.visible and leaves_room(job, plan, verdict),
+        roomy=first_number(verdict.hbm_bytes) <= chip.visible and leaves_room(job, plan, verdict),
         band=band,
         large_runs=large_runs,
         budget=run_budget(tokens, job.tokens, step_s, job.slice.chips, chip.price, chip.power) if tokens else None,
@@ -130,4 +131,4 @@ def chips_of_host(target: Slice) -> int:
 
 def host_node_bytes(job: Job, plan: Plan) -> float:
     """Bytes of the memory of each host that a plan needs."""
-    return first(judge_one(job, plan).ledger.host_bytes) * chips_of_host(job.slice)
+    return first_number(judge_one(job, plan).ledger.host_bytes) * chips_of_host(job.slice)

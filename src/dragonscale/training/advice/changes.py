@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dragonscale.training.cost.evaluation import Job, first, judge_one, problems
+from dragonscale.physics.numbers import first_number
+from dragonscale.training.cost.evaluation import Job, judge_one, problems
 from dragonscale.training.plan.plan import Plan
 from dragonscale.training.search.legal import newly_illegal
 from dragonscale.training.search.space import misfits
@@ -39,7 +40,7 @@ def towards(job: Job, plan: Plan, better: Plan) -> list[Changed]:
         verdict = judge_one(job, changed)
         runs = not problems(job, changed, verdict) and not misfits(job, changed)
         if runs and not newly_illegal(job, plan, changed):
-            seconds, hbm_bytes = first(verdict.seconds), first(verdict.hbm_bytes)
+            seconds, hbm_bytes = first_number(verdict.seconds), first_number(verdict.hbm_bytes)
             changes.append(Changed(setting, plan[setting], changed[setting], changed, seconds, hbm_bytes))
     fastest: dict[str, Changed] = {}
     for change in sorted(changes, key=lambda change: change.seconds):

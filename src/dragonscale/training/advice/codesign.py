@@ -8,7 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from dragonscale.physics.hardware import Chip, Slice
-from dragonscale.training.cost.evaluation import Job, first, judge_one
+from dragonscale.physics.numbers import first_number
+from dragonscale.training.cost.evaluation import Job, judge_one
 from dragonscale.training.plan.plan import Plan
 from dragonscale.training.plan.timers import IDLE_POWER, POWER_EXPONENT
 from dragonscale.training.search.search import Progress, search, shared
@@ -90,13 +91,13 @@ def sensitivity(job: Job, space: Space, best: Plan, seconds: float, progress: Pr
     all_knobs = knobs(job.slice)
     for done, knob in enumerate(all_knobs):
         improved = on_chip(job, raised(job.slice.chip, knob, RAISE))
-        improved_s, plan = first(judge_one(improved, best).seconds), best  # the old plan on the better chip
+        improved_s, plan = first_number(judge_one(improved, best).seconds), best  # the old plan on the better chip
         candidates = search(improved, space, 1, shared(progress, done, len(all_knobs)), slack=0.0).best
         if candidates and candidates[0].seconds < improved_s:
             improved_s, plan = candidates[0].seconds, candidates[0].plan
         elif not candidates and seconds < improved_s:
             improved_s = seconds
-        doubled = first(judge_one(on_chip(job, raised(job.slice.chip, knob, 2.0)), best).seconds)
+        doubled = first_number(judge_one(on_chip(job, raised(job.slice.chip, knob, 2.0)), best).seconds)
         changes.append(Change(knob, RAISE, improved_s, plan, doubled))
     return sorted(changes, key=lambda change: change.seconds)
 
@@ -111,7 +112,7 @@ def smallest_change(job: Job, plan: Plan, enough: Callable[[Job, Plan], bool]) -
                 break  # another number needs less
             other = on_chip(job, raised(job.slice.chip, knob, factor))
             if enough(other, plan):
-                best = Change(knob, factor, first(judge_one(other, plan).seconds), plan)
+                best = Change(knob, factor, first_number(judge_one(other, plan).seconds), plan)
                 break
     return best
 

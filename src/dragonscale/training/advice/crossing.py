@@ -18,8 +18,9 @@ kinds, for the second alone. What does not fit into memory overtakes where it fi
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from dragonscale.physics.numbers import first_number
 from dragonscale.training.advice.codesign import Knob, knobs, on_chip, raised
-from dragonscale.training.cost.evaluation import Job, Verdict, first, judge_one
+from dragonscale.training.cost.evaluation import Job, Verdict, judge_one
 from dragonscale.training.plan.plan import Plan
 
 # The factor by which a number may be changed, up or down.
@@ -67,7 +68,7 @@ def crossings(first_choice: Choice, second_choice: Choice) -> list[Overtaking]:
 
         fact = chip.facts[knob.paths[0]]
         if knob.title == CAPACITY:
-            needed = first(verdict.hbm_bytes)
+            needed = first_number(verdict.hbm_bytes)
             if needed > chip.visible:
                 rows.append(Overtaking(CAPACITY, chip.visible, needed, "bytes"))
         elif (factor := _turning_factor(leads, is_ahead)) is not None:
@@ -81,7 +82,7 @@ def crossings(first_choice: Choice, second_choice: Choice) -> list[Overtaking]:
 
 def _pace(verdict: Verdict, job: Job) -> float:
     """Seconds for a token."""
-    return first(verdict.seconds) / job.tokens
+    return first_number(verdict.seconds) / job.tokens
 
 
 def _raised_pace(choice: Choice, knob: Knob, factor: float) -> float:
@@ -119,7 +120,7 @@ def _turning_batch(first_choice: Choice, second_choice: Choice) -> Overtaking | 
         for job, plan in (first_choice, second_choice):
             if size % (plan.replicas * plan.microbatch):
                 return None
-            seconds.append(first(judge_one(replace(job, batch=size), plan).seconds))
+            seconds.append(first_number(judge_one(replace(job, batch=size), plan).seconds))
         return seconds[1] > seconds[0]
 
     now = is_behind(batch)

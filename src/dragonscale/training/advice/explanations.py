@@ -11,8 +11,9 @@ comes near what was measured is a place to look first. What the run's software d
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from dragonscale.physics.numbers import first_number
 from dragonscale.plan.settings import shipped_table
-from dragonscale.training.cost.evaluation import Job, degrees_of, first, judge_one
+from dragonscale.training.cost.evaluation import Job, degrees_of, judge_one
 from dragonscale.training.cost.step_time import straggling
 from dragonscale.training.plan.plan import Plan
 from dragonscale.training.plan.stack import change, load_stack, on_chip
@@ -39,10 +40,10 @@ class Suspect:
 def suspects(job: Job, plan: Plan, measured: float) -> list[Suspect]:
     """What could explain a measured step, nearest first; things that would change the step by less than a hundredth are
     left out."""
-    expected = first(judge_one(job, plan).seconds)
+    expected = first_number(judge_one(job, plan).seconds)
     result: list[Suspect] = []
     for cause in _changes(job, plan):
-        seconds = first(judge_one(cause.job, cause.plan).seconds)
+        seconds = first_number(judge_one(cause.job, cause.plan).seconds)
         if seconds > 1.01 * expected:  # smaller effects are below what a measurement resolves
             result.append(Suspect(cause.cause, cause.look, seconds))
     return sorted(result, key=lambda suspect: abs(suspect.seconds - measured))
@@ -51,7 +52,7 @@ def suspects(job: Job, plan: Plan, measured: float) -> list[Suspect]:
 def slowest_behind(job: Job, plan: Plan, expected: float, measured: float) -> float:
     """How far the slowest machine would have to be behind the others to explain the whole difference, as a fraction."""
     stack = on_chip(job.stack, job.slice.chip.kind)
-    straggle = first(straggling(stack, job.slice, plan, degrees_of([plan])))
+    straggle = first_number(straggling(stack, job.slice, plan, degrees_of([plan])))
     return measured / (expected / straggle) - 1
 
 

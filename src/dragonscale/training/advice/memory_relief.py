@@ -13,8 +13,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from dragonscale.physics.numbers import first_number
 from dragonscale.training.advice.speedups import is_possible
-from dragonscale.training.cost.evaluation import Job, Verdict, first, judge_one, problems, with_numerics
+from dragonscale.training.cost.evaluation import Job, Verdict, judge_one, problems, with_numerics
 from dragonscale.training.plan.plan import HOSTED_STATE, Plan
 
 # A change that frees a smaller fraction of the memory is none to name.
@@ -34,16 +35,16 @@ class MemoryRelief:
     @property
     def hbm_bytes(self) -> float:
         """Bytes on the fullest chip."""
-        return first(self.verdict.hbm_bytes)
+        return first_number(self.verdict.hbm_bytes)
 
     @property
     def host_bytes(self) -> float:
         """Bytes of the host's memory for each chip."""
-        return first(self.verdict.ledger.host_bytes)
+        return first_number(self.verdict.ledger.host_bytes)
 
     @property
     def step_s(self) -> float:
-        return first(self.verdict.seconds)
+        return first_number(self.verdict.seconds)
 
     @property
     def fits(self) -> bool:
@@ -70,7 +71,7 @@ def memory_relief(job: Job, plan: Plan, verdict: Verdict) -> MemoryRelief | None
     else:
         return None
     least_bytes = min(relief.hbm_bytes for relief in tried)
-    return best if least_bytes <= (1 - MIN_FREED) * first(verdict.hbm_bytes) else None
+    return best if least_bytes <= (1 - MIN_FREED) * first_number(verdict.hbm_bytes) else None
 
 
 def _smaller(job: Job, plan: Plan) -> Iterator[tuple[Job, Plan, tuple[str, ...]]]:

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from dragonscale.training.cost.evaluation import Job, Verdict, first, judge_one, with_numerics
+from dragonscale.physics.numbers import first_number
+from dragonscale.training.cost.evaluation import Job, Verdict, judge_one, with_numerics
 from dragonscale.training.plan.plan import Plan
 from dragonscale.training.plan.stack import NUMERICS
 
@@ -28,4 +29,6 @@ def other_numerics(job: Job, plan: Plan, verdict: Verdict) -> OtherNumerics | No
     if other.stack == job.stack or plan.dtype == "fp16":
         return None
     after = judge_one(other, plan)
-    return OtherNumerics(other, first(verdict.seconds) / first(after.seconds) - 1, first(after.hbm_bytes))
+    return OtherNumerics(
+        other, first_number(verdict.seconds) / first_number(after.seconds) - 1, first_number(after.hbm_bytes)
+    )

@@ -1,9 +1,10 @@
 """Sentences about where one choice overtakes another: in time by a number of the hardware or the batch, in dollars by
 the price of a chip."""
 
+from dragonscale.physics.numbers import first_number
 from dragonscale.physics.units import render
 from dragonscale.training.advice.crossing import BATCH, CAPACITY, Choice, Overtaking, crossings
-from dragonscale.training.cost.evaluation import first, judge_one
+from dragonscale.training.cost.evaluation import judge_one
 
 SHOWN = 3
 
@@ -13,7 +14,7 @@ def overtaking(one: Choice, other: Choice, names: tuple[str, str], shown: int = 
 
     `names` are those of the first and the second.
     """
-    times = [first(judge_one(job, plan).seconds) / job.tokens for job, plan in (one, other)]
+    times = [first_number(judge_one(job, plan).seconds) / job.tokens for job, plan in (one, other)]
     found = crossings(one, other)
     lacking = [row for row in found if row.title == CAPACITY]
     if lacking:  # a plan that does not fit is no choice yet, however fast it would be

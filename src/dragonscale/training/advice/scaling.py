@@ -11,7 +11,8 @@ import numpy
 
 from dragonscale.physics.hardware import Chip, Slice, Torus
 from dragonscale.physics.hardware.slices import possible_shapes
-from dragonscale.training.cost.evaluation import Job, first, judge_one
+from dragonscale.physics.numbers import first_number
+from dragonscale.training.cost.evaluation import Job, judge_one
 from dragonscale.training.plan.plan import Plan
 
 # From one size of a slice to the next.
@@ -109,8 +110,8 @@ def scheme_curve(job: Job, scheme: str, slices: list[Slice]) -> list[Point]:
         if plan is None:
             continue
         verdict = judge_one(job_there, plan)
-        wires = {name: first(seconds) for name, seconds in verdict.wires_s.items()}
-        compute = first(verdict.compute_s)
+        wires = {name: first_number(seconds) for name, seconds in verdict.wires_s.items()}
+        compute = first_number(verdict.compute_s)
         busiest = max(wires, key=lambda name: wires[name], default="")
         points.append(
             Point(
@@ -118,7 +119,7 @@ def scheme_curve(job: Job, scheme: str, slices: list[Slice]) -> list[Point]:
                 tokens_per_chip=job.tokens / slice_.chips,
                 compute_s=compute,
                 wires_s=wires.get(busiest, 0.0),
-                step_s=first(verdict.seconds),
+                step_s=first_number(verdict.seconds),
                 busiest=busiest,
             )
         )

@@ -16,11 +16,12 @@ from dataclasses import dataclass, replace
 
 from dragonscale.models.scaling_laws import critical_batch
 from dragonscale.models.transformer import count_parameters
+from dragonscale.physics.numbers import first_number
 from dragonscale.plan.ledger import Ledger
 from dragonscale.training.advice.assessment import PlanAssessment
 from dragonscale.training.advice.codesign import Knob, knobs, on_chip, raised
 from dragonscale.training.advice.remedies import fewer_chips
-from dragonscale.training.cost.evaluation import Job, Verdict, first, judge_one, usual_jobs
+from dragonscale.training.cost.evaluation import Job, Verdict, judge_one, usual_jobs
 from dragonscale.training.cost.step_bound import WAITING
 from dragonscale.training.cost.step_ledger import WIRES
 from dragonscale.training.plan.plan import Plan
@@ -130,7 +131,7 @@ def speedups(
     `tokens` are those of the run, whose critical batch no advice exceeds. With the space that the plan is the best of,
     leaving chips idle is tried too.
     """
-    step_s = first((verdict or judge_one(job, plan)).seconds)
+    step_s = first_number((verdict or judge_one(job, plan)).seconds)
     rate = job.tokens / step_s
     helpful: list[SpeedUp] = []
     for attempt in _attempts(job, plan, tokens):
@@ -139,10 +140,10 @@ def speedups(
         if not runs or not is_possible(attempt.job, plan, attempt.plan):
             continue
         after = judge_one(attempt.job, attempt.plan)
-        gain = attempt.job.tokens / first(after.seconds) / rate - 1
+        gain = attempt.job.tokens / first_number(after.seconds) / rate - 1
         if gain > MIN_GAIN:
             roomy = leaves_room(attempt.job, attempt.plan, after)
-            hbm_bytes = first(after.hbm_bytes)
+            hbm_bytes = first_number(after.hbm_bytes)
             helpful.append(SpeedUp(attempt.kind, attempt.job, attempt.plan, gain, hbm_bytes, roomy, attempt.knob))
     fewer = fewer_chips(job, space, step_s / (1 + MIN_GAIN)) if space is not None else None
     if fewer is not None:

@@ -13,6 +13,7 @@ import math
 from dataclasses import dataclass, replace
 
 from dragonscale.errors import Infeasible
+from dragonscale.physics.numbers import first_number
 from dragonscale.training.advice.budget import planned_run, run_budget
 from dragonscale.training.advice.inverse import Fit, nearest_possible
 from dragonscale.training.advice.remedies import (
@@ -24,7 +25,7 @@ from dragonscale.training.advice.remedies import (
     memory_remedies,
 )
 from dragonscale.training.advice.training_job import TrainingJob
-from dragonscale.training.cost.evaluation import Job, first, judge_one, tuned, unusual_jobs
+from dragonscale.training.cost.evaluation import Job, judge_one, tuned, unusual_jobs
 from dragonscale.training.cost.goodput import Run
 from dragonscale.training.plan.tuning import DEFAULT_RANK, Tuning
 from dragonscale.training.search.search import Candidate
@@ -92,7 +93,7 @@ def missing_memory(job: Job, nearest: Candidate | None) -> float:
     if math.isfinite(nearest.hbm_bytes):
         needed = nearest.hbm_bytes / chip.visible
     else:  # how a search marks plans that the host's memory cannot hold
-        needed = first(judge_one(job, nearest.plan).ledger.host_bytes) / chip.host_memory
+        needed = first_number(judge_one(job, nearest.plan).ledger.host_bytes) / chip.host_memory
     return max(1.0, needed)
 
 

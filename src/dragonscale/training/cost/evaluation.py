@@ -18,7 +18,7 @@ from dragonscale.models.flops import Workload, training_flops
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.collectives.profile_file import profile_for
 from dragonscale.physics.hardware import Slice
-from dragonscale.physics.numbers import Number, alone
+from dragonscale.physics.numbers import Number, alone, first_number
 from dragonscale.physics.sharding.placement import Wires, lay_wires
 from dragonscale.plan.finite import checked
 from dragonscale.plan.ledger import HeldLine, Ledger, plan_ledger, present
@@ -338,11 +338,6 @@ def degrees_of(plans: list[Plan]) -> dict[str, Any]:
     return {name: numpy.array([getattr(plan, name) for plan in plans]) for name in DEGREES}
 
 
-def first(value: Number) -> float:
-    """The one value of a batch of one."""
-    return float(numpy.ravel(value)[0])
-
-
 def judge_one(job: Job, plan: Plan) -> Verdict:
     """A single plan, through the same code as a million: its ledger in floats, without lines that do nothing."""
     arrays = degrees_of([plan])
@@ -400,10 +395,10 @@ def problems(job: Job, plan: Plan, verdict: Verdict) -> list[str]:
         found.append(misdealt)
     if not bool(numpy.ravel(verdict.possible)[0]):
         found.append(f"the mesh does not lie on the torus {job.slice}")
-    used, limit = first(verdict.hbm_bytes), job.slice.chip.visible
+    used, limit = first_number(verdict.hbm_bytes), job.slice.chip.visible
     if used > limit:
         found.append(f"it needs {beyond(used, limit)}")
-    host_used, host_limit = first(verdict.ledger.host_bytes), job.slice.chip.host_memory
+    host_used, host_limit = first_number(verdict.ledger.host_bytes), job.slice.chip.host_memory
     if host_used > host_limit:
         digits = 0 if host_used > 1.02 * host_limit else 1  # so that the two do not read alike
         found.append(

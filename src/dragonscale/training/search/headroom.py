@@ -10,8 +10,9 @@ they are.
 from dataclasses import replace
 from typing import Any
 
+from dragonscale.physics.numbers import first_number
 from dragonscale.plan.settings import shipped_table
-from dragonscale.training.cost.evaluation import Job, Verdict, first, judge_one
+from dragonscale.training.cost.evaluation import Job, Verdict, judge_one
 from dragonscale.training.plan.expert_load import UNEVEN, uneven
 from dragonscale.training.plan.plan import Plan
 from dragonscale.training.search.run_kinds import family, kind_of
@@ -69,10 +70,10 @@ def headroom_text(job: Job) -> str:
 
 def leaves_room(job: Job, plan: Plan, verdict: Verdict) -> bool:
     """Whether a judged plan leaves that much free, with an uneven load of experts too."""
-    hbm_bytes, allowed = first(verdict.hbm_bytes), room_bytes(job)
-    state = sum(first(verdict.ledger.memory.get(part, 0.0)) for part in ("weights", "optimizer"))
+    hbm_bytes, allowed = first_number(verdict.hbm_bytes), room_bytes(job)
+    state = sum(first_number(verdict.ledger.memory.get(part, 0.0)) for part in ("weights", "optimizer"))
     # An uneven load adds rows of tokens, so at most this much; only plans between the two need to be judged again.
     at_most = state + UNEVEN * (hbm_bytes - state)
     if job.experts and hbm_bytes <= allowed < at_most:
-        hbm_bytes = first(judge_one(replace(job, stack=uneven(job.stack)), plan).hbm_bytes)
+        hbm_bytes = first_number(judge_one(replace(job, stack=uneven(job.stack)), plan).hbm_bytes)
     return hbm_bytes <= allowed

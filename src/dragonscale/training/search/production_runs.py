@@ -15,8 +15,9 @@ error band reaches there.
 
 from dataclasses import dataclass, replace
 
+from dragonscale.physics.numbers import first_number
 from dragonscale.physics.units import render
-from dragonscale.training.cost.evaluation import Job, first, judge_one
+from dragonscale.training.cost.evaluation import Job, judge_one
 from dragonscale.training.plan.auto import production_runs
 from dragonscale.training.plan.plan import Plan
 from dragonscale.training.plan.stack import load_stack
@@ -49,7 +50,7 @@ def in_production(job: Job, plan: Plan) -> InProduction | None:
             continue
         share = row.share(job.slice.chips)
         if share:
-            seconds = first(judge_one(replace(job, stack=load_stack(row.as_run)), plan).seconds)
+            seconds = first_number(judge_one(replace(job, stack=load_stack(row.as_run)), plan).seconds)
             mfu = job.model_flops / (seconds * job.slice.flops)
             return InProduction(row.as_run, row.runs, seconds, mfu, share)
     return None

@@ -20,12 +20,12 @@ from typing import Any
 
 import numpy
 
+from dragonscale.physics.numbers import first_number
 from dragonscale.training.cost.evaluation import (
     DEGREES,
     Job,
     Structure,
     degrees_of,
-    first,
     judge_one,
     problems,
     structures,
@@ -190,7 +190,7 @@ def _alone(job: Job, candidate: Candidate, free: bool) -> Candidate:
         roomy = leaves_room(job, plan, alone)
         if count < layers and not (free and roomy):
             break
-        candidate = Candidate(plan, first(alone.seconds), first(alone.hbm_bytes), roomy)
+        candidate = Candidate(plan, first_number(alone.seconds), first_number(alone.hbm_bytes), roomy)
     return candidate
 
 
@@ -216,7 +216,7 @@ def _offloaded(job: Job, candidate: Candidate) -> Candidate:
     if illegal(job, plan):
         return candidate
     alone = judge_one(job, plan)
-    sent = Candidate(plan, first(alone.seconds), first(alone.hbm_bytes))
+    sent = Candidate(plan, first_number(alone.seconds), first_number(alone.hbm_bytes))
     roomy = leaves_room(job, plan, alone) and not problems(job, plan, alone)
     return sent if roomy and sent.seconds < candidate.seconds else candidate
 

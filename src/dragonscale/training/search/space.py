@@ -24,16 +24,14 @@ from dragonscale.training.search.legal import deals, dim_sizes, shares_kv
 
 SETTINGS = (*AXES, "microbatch", "virtual")
 CHOICES = ("remat", "zero", "schedule", "context_by", "fold")
-_DIFFERING = frozenset({"…"})
-"""For `Space.named`: the choices that are not the usual ones."""
 
 
 @dataclass(frozen=True)
 class Space:
     """What a search may choose from. `fixed` pins numbers of the plan (`{"tensor": 8}`); words that a search does not
     vary (dtype, optimizer, sequence) are those of `words`; `single` leaves out gradient accumulation: each
-    replica's share of the batch passes at once; `force` searches what the stack cannot run, too. `named` are the
-    settings that were asked for by name."""
+    replica's share of the batch passes at once; `force` searches what the stack cannot run, too. `names` are the
+    settings that were asked for by name; without it, those that are not the usual ones."""
 
     remat: tuple[str, ...] = POLICIES
     zero: tuple[int, ...] = (0, 1, 2, 3)
@@ -44,12 +42,14 @@ class Space:
     fixed: dict[str, int] = field(default_factory=dict)
     single: bool = False
     force: bool = False
-    named: frozenset[str] = _DIFFERING
+    names: frozenset[str] | None = None
 
-    def __post_init__(self) -> None:
-        if self.named is _DIFFERING:
-            named = frozenset(name for name in CHOICES if getattr(self, name) != getattr(Space, name))
-            object.__setattr__(self, "named", named)
+    @property
+    def named(self) -> frozenset[str]:
+        """The settings that were asked for by name."""
+        if self.names is not None:
+            return self.names
+        return frozenset(name for name in CHOICES if getattr(self, name) != getattr(Space, name))
 
 
 def parse_space(text: str) -> Space:
@@ -58,20 +58,21 @@ def parse_space(text: str) -> Space:
     >>> parse_space("tensor=8, remat=block|none").remat
     ('block', 'none')
     """
-    fields: dict[str, Any] = dict(vars(Space()))
+    fields: dict[str, Any] = {"fixed": {}, "words": Plan()}
+    names: set[str] = set()
     for part in settings_of(text):
         name, written = read_setting(part, text)
-        fields["named"] |= {name}
+        names.add(name)
         values: list[Any] = list(dict.fromkeys(read_field(name, option) for option in written.split("|")))
         if name in CHOICES:
             fields[name] = tuple(values)
         elif len(values) > 1:
             raise InputError(f"In {shorten(text)} {name} has several values; only {', '.join(CHOICES)} may.")
         elif name in SETTINGS:
-            fields["fixed"] = fields["fixed"] | {name: values[0]}
+            fields["fixed"][name] = values[0]
         else:
             fields["words"] = replace(fields["words"], **{name: values[0]})
-    return Space(**fields)
+    return Space(**fields, names=frozenset(names))
 
 
 def select_rows(table: dict[str, Any], rows: Any) -> dict[str, Any]:

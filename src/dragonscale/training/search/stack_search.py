@@ -13,7 +13,8 @@ stacks names first is taken, so that a job that grows a little keeps its softwar
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dragonscale.training.cost.evaluation import Job, first, judge_one, problems, unusual_jobs, usual_jobs
+from dragonscale.physics.numbers import first_number
+from dragonscale.training.cost.evaluation import Job, judge_one, problems, unusual_jobs, usual_jobs
 from dragonscale.training.plan.plan import Plan
 from dragonscale.training.plan.simplicity import SLACK
 from dragonscale.training.search.allowed_space import refusals
@@ -114,8 +115,8 @@ def _judged(job: Job, plan: Plan) -> Outcome:
         return REFUSED, 0.0
     verdict = judge_one(job, plan)
     if problems(job, plan, verdict):
-        return FULL, first(verdict.seconds)
-    return ROOMY if leaves_room(job, plan, verdict) else TIGHT, first(verdict.seconds)
+        return FULL, first_number(verdict.seconds)
+    return ROOMY if leaves_room(job, plan, verdict) else TIGHT, first_number(verdict.seconds)
 
 
 def job_for(job: Job, plan: Plan, slack: float = SLACK) -> Job:

@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from dragonscale.commands.questions.flag import with_values
 from dragonscale.errors import Infeasible, InputError, shorten
 from dragonscale.faces.cli.mcp.results import plain
 from dragonscale.faces.commands import COMMANDS
@@ -28,7 +29,7 @@ from dragonscale.web.server.processes import JOBS
 from dragonscale.web.views.registry import sheet_data
 from dragonscale.web.words import dropped_model, question_of
 
-REFUSED = ("options", "timeout", "memory", "cache")
+REFUSED = ("options", "timeout", "memory_limit", "cache")
 """Fields that are the server's to set: options of a compiler name files."""
 
 
@@ -69,7 +70,7 @@ def main() -> None:
 def _answer(request: Mapping[str, Any], send: Any) -> None:
     command = JOBS[request["kind"]]
     question = job_question(command, request["fields"], request["dropped"])
-    vars(question).update(timeout=request["timeout"], memory=request["memory"])
+    question = with_values(question, timeout=request["timeout"], memory_limit=request["memory"])
     dropped = question.model != request["fields"].get("model")  # its config is a file by now
     # the user of this machine may have calibrated profiles, which are files too
     with contextlib.nullcontext() if dropped or request["loopback"] else without_files():
@@ -89,7 +90,7 @@ def job_question(command: str, fields: Mapping[str, Any], dropped: Mapping[str, 
     if isinstance(model, str) and model in dropped:
         dropped_model(model, dropped[model])  # refused here where it is no config
         Path("config.json").write_text(dropped[model], encoding="utf-8")
-        vars(question)["model"] = str(Path("config.json").absolute())
+        question = with_values(question, model=str(Path("config.json").absolute()))
     return question
 
 
