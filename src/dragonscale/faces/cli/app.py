@@ -136,6 +136,5 @@ def _help_text(command: Command[Any, Any] | None, width: int, colour: bool, whol
 
 
 def _refuse(sentence: str, code: int = WRONG_INPUT) -> int:
-    with contextlib.suppress(OSError):  # nobody listens
-        print(f"dscale: {errors.printable(sentence)}", file=sys.stderr, flush=True)
+    say_aside(f"dscale: {sentence}")
     return code
