@@ -13,7 +13,7 @@ from dragonscale.faces.cli.arguments import read_arguments
 from dragonscale.faces.cli.defaults import with_defaults
 from dragonscale.faces.cli.mcp.tools import tools
 from dragonscale.faces.cli.table import COMMANDS
-from dragonscale.serving.engine.legality import stored_bytes
+from dragonscale.serving.engine.legality import read_quantize
 from dragonscale.training.plan.stack import stacks
 from dragonscale.web.words import question_of
 
@@ -149,7 +149,7 @@ def test_the_table_says_only_what_exists() -> None:
     needed = {flag for rows in table()["explained"].values() for flag, _ in rows}
     assert {word for form in forms for word in form.split()[::2]} | besides | needed <= known
     assert set(table()["values"]) <= set(table()["flags"])
-    assert all(stored_bytes(name) for name in table()["values"]["--quantization"].values())
+    assert all(map(read_quantize, table()["values"]["--quantization"].values()))
     commands = {name.split()[0] for name in COMMANDS}
     assert not commands & {*table()["commands"], *table()["either"]}
     assert {words.split()[0] for words in table()["commands"].values()} <= commands
@@ -200,7 +200,7 @@ def test_counts_may_be_in_small_letters(capsys: pytest.CaptureFixture[str]) -> N
     assert "8B parameters" in capsys.readouterr().out
     assert run(["models", "70b"]) == 0
     printed = capsys.readouterr()
-    assert "70b is taken as llama3.3-70b, a dense preset of that size; `dscale estimate --params 70b`" in printed.err
+    assert "70b is taken as llama3.1-70b, a dense preset of that size; `dscale estimate --params 70b`" in printed.err
     assert "`dscale estimate --params 9000b`" in refusal("train 9000b --on h100:8 --batch 64seq --seq 8192", capsys)
 
 
