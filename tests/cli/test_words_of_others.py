@@ -164,7 +164,7 @@ def test_no_other_chip_is_guessed(name: str, capsys: pytest.CaptureFixture[str])
 
 def test_a_model_that_is_not_there_names_where_all_are(capsys: pytest.CaptureFixture[str]) -> None:
     assert "There is no model 'nosuch'. `dscale models` lists all" in refusal("models nosuch", capsys)
-    assert "did you mean 'llama3-70b'? Similar: llama1-30b" in refusal("models lama3-70b", capsys)
+    assert "did you mean 'llama3-70b'? Similar: llama3-70b" in refusal("models lama3-70b", capsys)
 
 
 def test_stacks_are_listed_where_none_is_like_what_was_typed(capsys: pytest.CaptureFixture[str]) -> None:
