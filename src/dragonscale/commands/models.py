@@ -9,11 +9,12 @@ from dragonscale.blocks import sheet as laid
 from dragonscale.blocks.charts import Bar, Chart, bars
 from dragonscale.blocks.charts.amounts import amount as marked
 from dragonscale.blocks.sheet import amount, table
-from dragonscale.commands import grids
+from dragonscale.commands import grids, runnable
 from dragonscale.commands.given import unnamed
 from dragonscale.commands.questions.facts import ModelsQuestion
 from dragonscale.commands.questions.flag import written
 from dragonscale.commands.record import Face, Record, bind, shared
+from dragonscale.commands.runnable import RunnableReport
 from dragonscale.errors import InputError
 from dragonscale.listener import Listener
 from dragonscale.models import load_model, model_names
@@ -179,9 +180,13 @@ def models_report() -> ModelsReport:
     return ModelsReport(rows)
 
 
-def ask(question: ModelsQuestion, listener: Listener) -> ModelReport | ModelsReport:
-    """One model by part, or every preset."""
+def ask(question: ModelsQuestion, listener: Listener) -> ModelReport | ModelsReport | RunnableReport:
+    """One model by part, every preset, or what runs somewhere."""
     dtype_bytes(question.kv_dtype)
+    if question.here or question.on != "":
+        return runnable.ask(question, listener)
+    if question.engine or question.all or question.top != ModelsQuestion.top:
+        raise InputError("--engine, --all and --top are about what runs on a chip; name it, such as --on 'RTX 4090'.")
     length = question.seq.tokens(listener)
     if question.model == "":
         if question.assume or question.family or question.einsums:

@@ -43,6 +43,15 @@ def quantised_repository(chat: str, weights: str, compute: str) -> str:
     return _repository(rows, "model", chat)
 
 
+def published_weights(chat: str) -> list[str]:
+    """The formats of weights in which somebody publishes a model for chat beside its own.
+
+    >>> published_weights("Qwen/Qwen3-32B"), published_weights("microsoft/phi-4")
+    (['fp8', 'nvfp4', 'int4'], [])
+    """
+    return [row["weights"] for row in _rows("quantised") if re.search(row["model"], chat)]
+
+
 def published_attention(weights: str, latent: bool) -> str:
     """`wide` where published checkpoints with weights of a format keep the attention in 16 bits, `same` where they
     quantise it too, and empty where that is not known.

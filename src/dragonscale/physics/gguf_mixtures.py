@@ -11,6 +11,7 @@ projections in `q6_k`. The rules are data (`gguf_mixtures.toml`); from them foll
 import math
 from collections.abc import Mapping
 
+from dragonscale.physics.numbers import Number, first_number
 from dragonscale.physics.stored_formats import BLOCKS, GGUF_FILES
 from dragonscale.tables import beside
 
@@ -22,7 +23,7 @@ _KEPT_BYTES = 4.0
 _BIG_LAYERS = 80
 
 
-def tensor_bytes(file: str, weight: str, dims: Mapping[str, int], layers: int, tied: bool = False) -> float:
+def tensor_bytes(file: str, weight: str, dims: Mapping[str, int], layers: Number, tied: bool = False) -> float:
     """Bytes of a weight of a tensor, on average over `layers`, in a GGUF file of a type.
 
     `weight` is the name of the tensor in the model's program, `dims` the sizes of its section; `tied` says that the
@@ -33,7 +34,9 @@ def tensor_bytes(file: str, weight: str, dims: Mapping[str, int], layers: int, t
         return _KEPT_BYTES
     row_dims = tensor["row"] if tensor else ""
     row = math.prod(dims.get(dim, 1) for dim in row_dims)
-    types = _types(file, tensor["name"] if tensor else "", dims, layers, tied)
+    # which layers are stored wider is a matter of whole layers, also where their number has a letter
+    count = round(first_number(layers))
+    types = _types(file, tensor["name"] if tensor else "", dims, count, tied)
     return sum(share * _block_bytes(name, row) for name, share in types.items())
 
 

@@ -3,7 +3,18 @@
 import math
 
 from dragonscale.commands.questions import shared
-from dragonscale.commands.questions.flag import FILES, SHOW, Length, Question, Several, Switch, Text, Thing, Whole
+from dragonscale.commands.questions.flag import (
+    FILES,
+    SHOW,
+    WHERE,
+    Length,
+    Question,
+    Several,
+    Switch,
+    Text,
+    Thing,
+    Whole,
+)
 
 
 class CalcQuestion(Question):
@@ -40,13 +51,24 @@ class ChipsQuestion(Question):
 
 
 class ModelsQuestion(Question):
-    """One model by part; all presets where none is named."""
+    """One model by part; all presets where none is named; what runs on a chip where one is."""
 
     model: Thing = shared.MODEL.but(default="", value="NAME")
     """A preset (llama3-70b), org/name of the Hugging Face Hub, a config.json, a folder, a GGUF or TOML file. Without
     one: all presets."""
     seq: Length = Length.of(shared.SEQ, default="8192")
-    """Tokens of a sequence, for FLOPs and caches."""
+    """Tokens of a sequence, for FLOPs and caches; with --on the context that there has to be room for."""
+    on: Thing = shared.ON.but(default="")
+    """List the models that run on a chip or slice, with formats, context and speed: 'RTX 4090', 'M2 Pro 16GB',
+    h100:8, '2x RTX 3090'."""
+    here: Switch = Switch(group=WHERE)
+    """The same for the devices of this machine."""
+    engine: Text = shared.ENGINE.but()
+    """With --on: the engine (llama.cpp, vllm, mlx …); without it, what people run there."""
+    all: Switch = Switch(group=SHOW)
+    """With --on: of all presets, not only of those that people run now."""
+    top: Whole = shared.TOP.but(default=12)
+    """With --on: how many models to show."""
     full: Switch = Switch()
     """Count the whole attention square, not its causal half."""
     kv_dtype: Text = shared.KV_DTYPE.but(default="bf16")
