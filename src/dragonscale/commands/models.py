@@ -1,4 +1,5 @@
-"""`dscale models`: what a model weighs and asks for, in ten lines, then by part; or a line for each preset."""
+"""`dscale models`: what a model weighs and asks for, in ten lines, then by part; or a line for each preset. What runs on
+a chip is told by `runnable`."""
 
 import shlex
 from typing import Any, ClassVar
@@ -199,10 +200,10 @@ def ask(question: ModelsQuestion, listener: Listener) -> ModelReport | ModelsRep
     return report.came_from(question, listener.notes)
 
 
-def ask_model(question: ModelsQuestion, listener: Listener) -> ModelReport:
-    """One model, which must be named."""
+def ask_model(question: ModelsQuestion, listener: Listener) -> ModelReport | RunnableReport:
+    """One model, which must be named, or what runs somewhere."""
     report = ask(question, listener)
-    if not isinstance(report, ModelReport):
+    if isinstance(report, ModelsReport):
         raise InputError("Name a model, such as 'llama3-8b'; `ds.model_names()` lists the presets.")
     return report
 

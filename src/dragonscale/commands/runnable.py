@@ -194,8 +194,6 @@ class RunnableSearch:
         job = replace(job, ask=replace(job.ask, tpot=paced.tpot))
         best = ranked_by_format(job, paced.configs).native[0]
         context, tokens_per_s = memory_use(job, best).largest_context, 1 / float(best.state.tpot)
-        # models for shorter sequences need no more room than these take
-        wanted = min(self.context, candidate.model.context or self.context)
         return RunnableRow(
             model=candidate.name,
             parameters=candidate.parameters,
@@ -206,7 +204,7 @@ class RunnableSearch:
             memory_bytes=float(best.hbm_bytes),
             context=context,
             tokens_per_s=tokens_per_s,
-            comfortable=context >= wanted and tokens_per_s >= reading_pace(),
+            comfortable=context >= self.context and tokens_per_s >= reading_pace(),
             command=_command(candidate.name, self.on, engine, quantize),
         )
 
@@ -335,12 +333,13 @@ def _verdict(report: RunnableReport) -> str:
     if not report.models:
         least = report.cramped[-1]
         return (
-            f"Nothing runs well on {report.slice}: {least.model} in {least.format} has {least.tokens_per_s:.3g} tokens/s "
-            f"and room for {least.context:,} tokens of context."
+            f"Nothing runs well on {report.slice}: {least.model} in {least.format} has {least.tokens_per_s:.3g} "
+            f"tokens/s and room for {least.context:,} tokens of context."
         )
     first = report.models[0]
+    upto = "" if report.named else "up to "
     return (
-        f"Runs on {report.slice}: up to {first.model} ({amount(first.parameters, 'count')}) in {first.format} by "
+        f"Runs on {report.slice}: {upto}{first.model} ({amount(first.parameters, 'count')}) in {first.format} by "
         f"{first.engine}, {first.tokens_per_s:.3g} tokens/s, context {first.context:,}."
     )
 
@@ -351,8 +350,9 @@ def _order(report: RunnableReport) -> str:
     if report.named:
         return "One user, a prompt of 2,048 tokens; formats in the order in which they are preferred."
     text = (
-        f"The largest first that leave room for {report.context:,} tokens of context at {report.reading_tokens_per_s:.0f} "
-        "tokens/s (reading pace) or more, for one user; each in its widest usual format that does."
+        f"The largest first that leave room for {report.context:,} tokens of context at "
+        f"{report.reading_tokens_per_s:.0f} tokens/s (reading pace) or more, for one user; each in its widest usual "
+        "format that does."
     )
     if report.models and report.cramped:
         less = [f"{row.model} ({row.context:,} at {row.tokens_per_s:,.0f}/s)" for row in report.cramped[:MAX_CRAMPED]]

@@ -337,8 +337,12 @@ def command_meant(name: str, rest: Sequence[str]) -> OtherCommand:
 
     >>> command_meant("infer", ["llama3-8b"]).command, command_meant("fit", ["llama3-8b"]).sentence[:58]
     (('serve',), 'Whether a job fits is answered by `dscale train llama3-8b`')
+    >>> command_meant("fit", ["--on", "rtx4090"]).command
+    ('models',)
     """
     rows = table()
+    if name in rows["commands_of_a_place"] and rest and rest[0] in (CHIPS, "--here"):
+        return OtherCommand((rows["commands_of_a_place"][name],))
     if name in rows["commands"]:
         command, *flags = rows["commands"][name].split()
         # `finetune MODEL --method lora` says itself what `finetune` alone is taken for

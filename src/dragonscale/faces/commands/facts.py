@@ -8,6 +8,9 @@
 >>> shallow.parameters, shallow.rows()[0]["part"]
 (4540469248, 'embed')
 
+>>> ds.model("qwen3-14b", on="RTX 4090")
+<RunnableReport: Runs on rtx4090:1: qwen3-14b (14.8B) in q8_0 by llama.cpp, 52.4 tokens/s, context 40,960.>
+
 >>> ds.calc("1e12 FLOP / v5e.bf16").text
 '5.08ms = 0.00507614 s'
 >>> round(ds.calc("2*B*D*F/v5e.bf16 = (2*B*D+2*D*F+2*B*F)/v5e.hbm_bandwidth; D=8192; F=28672").value, 1)
@@ -29,9 +32,10 @@ from dragonscale.faces.command import FACTS, command
 
 @command(ModelsQuestion, FACTS, "models", charts=("parameters", "flops"))
 def models():
-    """What a model weighs: parameters, FLOPs, KV cache and activations, by part; or all presets.
+    """What a model weighs: parameters, FLOPs, KV cache and activations, by part; all presets; or what runs on a chip.
 
-    dscale models
+    dscale models --on "RTX 4090"
+    dscale models --here
     dscale models llama3-70b --seq 32k --kv-dtype fp8
     dscale models my/config.json --as llama --assume head_dim=128
     """
@@ -44,7 +48,8 @@ def models():
 def model():
     """What a model weighs: parameters, FLOPs, KV cache and activations, by part.
 
-    Returns a `ModelReport`; `.to_frame()` has a row for each part.
+    Returns a `ModelReport`; `.to_frame()` has a row for each part. With `on` a `RunnableReport`: what runs there, a
+    row for each model.
     """
     from dragonscale.commands.models import ask_model
 
