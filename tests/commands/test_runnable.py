@@ -3,6 +3,7 @@ screen."""
 
 import json
 import shlex
+import subprocess
 
 import pytest
 
@@ -32,6 +33,7 @@ def printed(command: str, capsys: pytest.CaptureFixture[str], code: int = 0) -> 
         "dscale models llama3.3-70b --on '2x RTX 3090'",
         "dscale models qwen3-32b --on h100:8",
         "dscale models deepseek-r1 --on b200:8",
+        "dscale models qwen3-235b-a22b --on h100:16",
         "dscale models qwen3-4b --on 'M2 Pro 16GB' --engine mlx",
     ],
 )
@@ -48,6 +50,7 @@ def test_rows_are_what_serve_says_of_them(asked: str, capsys: pytest.CaptureFixt
 def test_the_largest_that_leave_room_come_first(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed("dscale models --on 'RTX 4090'", capsys)
     assert len(text.splitlines()) <= 24
+    assert "gpt-oss-20b" in text
     report = answered("dscale models --on 'RTX 4090'", capsys)
     sizes = [row["parameters"] for row in report["models"]]
     assert sizes == sorted(sizes, reverse=True)
@@ -56,6 +59,13 @@ def test_the_largest_that_leave_room_come_first(capsys: pytest.CaptureFixture[st
     formats = {(row["model"], row["format"]) for row in report["models"]}
     assert {("qwen3-32b", "q4_k_m"), ("gemma3-27b", "q4_k_m"), ("gpt-oss-20b", "mxfp4_moe")} <= formats
     assert not any(name == "llama3.3-70b" for name, _ in formats)
+
+
+def test_what_is_fine_tuned_is_what_train_says(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = answered("dscale models --on 'RTX 4090' --top 1", capsys)["fine_tunes"]
+    assert [row["method"] for row in rows] == ["qlora", "lora", "full"]
+    for row in rows:
+        assert answered(row["command"], capsys)["plans"][0]["feasible"]
 
 
 def test_a_longer_context_leaves_less_room(capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,6 +110,23 @@ def test_devices_are_read_by_what_drivers_call_them(monkeypatch: pytest.MonkeyPa
         seen.sentence
         == "Detected 2 x NVIDIA GeForce RTX 4090, read as rtx4090:2; NVIDIA T400 4GB beside it is left out."
     )
+
+
+def test_here_is_the_machine_that_is_detected(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(detected, "devices", lambda: ["NVIDIA GeForce RTX 3060, 12288 MiB"])
+    text = printed("dscale models qwen3-8b --here", capsys)
+    assert "Detected NVIDIA GeForce RTX 3060, read as rtx3060:1." in text
+    assert "--on rtx3060:1 --engine llama.cpp" in text
+
+
+def test_a_mac_is_detected_by_its_chip_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = subprocess.CompletedProcess([], 0, stdout=f"Apple M4 Pro\n{24 * 2**30}\n")
+    monkeypatch.setattr(detected, "devices", list)
+    monkeypatch.setattr(detected.platform, "system", lambda: "Darwin")
+    monkeypatch.setattr(detected.subprocess, "run", lambda *_, **__: asked)
+    assert detected.detected_slice().on == "m4pro-24gb:1"
 
 
 def test_what_is_not_detected_is_said() -> None:

@@ -1,5 +1,4 @@
-"""`dscale models`: what a model weighs and asks for, in ten lines, then by part; or a line for each preset. What runs on
-a chip is told by `runnable`."""
+"""`dscale models`: what a model weighs and asks for, in ten lines, then by part; a line for each preset; what runs."""
 
 import shlex
 from typing import Any, ClassVar

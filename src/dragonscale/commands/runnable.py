@@ -22,6 +22,7 @@ from dragonscale.commands.questions.flag import written
 from dragonscale.commands.questions.serve import ServeQuestion
 from dragonscale.commands.record import Beside, Face, Record, bind
 from dragonscale.commands.serve.serve_question import read_question
+from dragonscale.commands.trainable import TunedRow, largest_tuned, tuned_text
 from dragonscale.errors import InputError, shorten
 from dragonscale.exports.model_names import served_id
 from dragonscale.listener import Listener
@@ -46,8 +47,6 @@ from dragonscale.tables import beside
 
 # The word of the table for a checkpoint's own format.
 OWN = "own"
-# Models that are named of those that fit without room, or only slowly.
-MAX_CRAMPED = 3
 
 
 class RunnableRow(msgspec.Struct):
@@ -83,6 +82,7 @@ class RunnableReport(Record):
     detected: str
     models: list[RunnableRow]
     cramped: list[RunnableRow]
+    fine_tunes: list[TunedRow]
     complete: bool
 
     def headline(self) -> str:
@@ -126,17 +126,21 @@ class RunnableSearch:
     planned: dict[tuple[str, str], RunnableRow | None] = field(default_factory=dict)
 
     def engine_for(self, model: Transformer) -> str:
-        """The engine that was asked for, or the one that people run a model with on such a chip."""
+        """What `--engine` says: the engine that was asked for, or that people run on machines of their own; empty where
+        it is left to `dscale serve`."""
         chip = self.piece.chip
         if self.engine:
             return self.engine
         for row in _table()["engines"]:
             if re.search(row["chips"], chip.name) and runs_on(row["engine"], chip):
                 return row["engine"]
-        usual = auto_choice(chip, model, self.piece.chips).engine
-        if usual == "generic" and runs_on("llama.cpp", chip):
+        if self._usual(model) == "generic" and runs_on("llama.cpp", chip):
             return "llama.cpp"
-        return usual
+        return ""
+
+    def _usual(self, model: Transformer) -> str:
+        """The engine of `--engine auto` for a copy on these chips."""
+        return auto_choice(self.piece.chip, model, self.piece.chips).engine
 
     def rows_of(self, candidate: RunnableModel) -> Iterator[RunnableRow]:
         """A model in each format that fits, the preferred one first."""
@@ -159,6 +163,7 @@ class RunnableSearch:
         """What `--quantize` says for each format to try, empty for the checkpoint's own; those whose weights alone are
         larger than the memory are left out."""
         model, chip = candidate.model, self.piece.chip
+        engine = engine or self._usual(model)
         own = own_formats(engine, chip, model)
         row = next(row for row in _table()["formats"] if engine in row.get("engines", [engine]))
         names = list(row["names"])
@@ -221,8 +226,9 @@ def reading_pace() -> float:
 
 def _command(model: str, on: str, engine: str, quantize: str) -> str:
     """The question whose answer a row is, as it is typed."""
-    flags = f" --quantize {quantize}" if quantize else ""
-    return f"dscale serve {shlex.quote(model)} --on {shlex.quote(on)} --engine {shlex.quote(engine)}{flags} --batch 1"
+    flags = {"--on": on, "--engine": engine, "--quantize": quantize, "--batch": "1"}
+    typed = [f"{flag} {shlex.quote(text)}" for flag, text in flags.items() if text]
+    return " ".join(["dscale serve", shlex.quote(model), *typed])
 
 
 def ask(question: ModelsQuestion, listener: Listener) -> RunnableReport:
@@ -241,6 +247,7 @@ def ask(question: ModelsQuestion, listener: Listener) -> RunnableReport:
         detected=sentence,
         models=[],
         cramped=[],
+        fine_tunes=[],
         complete=True,
     )
     if not is_blank(question.model):
@@ -256,6 +263,7 @@ def ask(question: ModelsQuestion, listener: Listener) -> RunnableReport:
             (report.models if row.comfortable else report.cramped).append(row)
         listener.step(number, len(search.candidates))
     report.search = search
+    report.fine_tunes = largest_tuned(search.on, search.piece, [candidate.name for candidate in search.candidates])
     return report.came_from(question, listener.notes)
 
 
@@ -309,8 +317,6 @@ def _candidates(names: Sequence[Any]) -> list[RunnableModel]:
 def runnable_blocks(report: RunnableReport, _detail: bool) -> laid.Sheet:
     """The largest model that runs well, then a line for each."""
     blocks: list[laid.Block] = [laid.Prose(_verdict(report), "key")]
-    if report.detected:
-        blocks.append(laid.Prose(report.detected, "dim"))
     rows = report.models or report.cramped
     if not rows and report.named:
         command = f"dscale serve {shlex.quote(report.named)} --on {shlex.quote(report.slice)} --quantize any"
@@ -319,7 +325,8 @@ def runnable_blocks(report: RunnableReport, _detail: bool) -> laid.Sheet:
         return laid.Sheet(tuple(blocks))
     engines = len({row.engine for row in rows}) > 1
     table = grids.grid("runnable", rows, without=() if engines else ("engine",))
-    blocks += [table, laid.Prose(_order(report), "dim")]
+    about = [_order(report), tuned_text(report.fine_tunes), report.detected]
+    blocks += [table, laid.Prose("\n".join(filter(None, about)), "dim")]
     command = rows[0].command
     return laid.Sheet((*blocks, laid.NextStep(command, "The first row in full (others by their model and format):")))
 
@@ -346,21 +353,16 @@ def _verdict(report: RunnableReport) -> str:
 
 def _order(report: RunnableReport) -> str:
     """How rows are chosen and ordered, and what was left out."""
-    question = report.asked
     if report.named:
         return "One user, a prompt of 2,048 tokens; formats in the order in which they are preferred."
+    whose = "Presets" if report.asked.all else f"Models people run ({_table()['date']})"
     text = (
-        f"The largest first that leave room for {report.context:,} tokens of context at "
-        f"{report.reading_tokens_per_s:.0f} tokens/s (reading pace) or more, for one user; each in its widest usual "
-        "format that does."
+        f"{whose} with room for {report.context:,} tokens of context at reading pace "
+        f"({report.reading_tokens_per_s:.0f} tokens/s), the largest first, each in its widest usual format."
     )
-    if report.models and report.cramped:
-        less = [f"{row.model} ({row.context:,} at {row.tokens_per_s:,.0f}/s)" for row in report.cramped[:MAX_CRAMPED]]
-        text += f" With less: {', '.join(less)}."
-    whose = "presets" if question is not None and question.all else f"models people run in {_table()['date']}"
-    if report.complete:
-        return f"{text} Of {whose}."
-    return f"{text} Of {whose}; smaller ones: --top {2 * len(report.models)}."
+    if not report.complete:
+        text += f" More: --top {2 * len(report.models)}."
+    return text
 
 
 bind(RunnableReport, Face(runnable_blocks))
