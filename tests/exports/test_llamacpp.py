@@ -55,6 +55,37 @@ def test_what_it_cannot_run_is_refused(plan: str, model: str, on: str, why: str)
         _words(plan, model, on)
 
 
+@pytest.mark.parametrize(
+    ("text", "on", "model", "engine", "weights"),
+    [
+        ("ollama run llama3.1:8b", "rtx3090:1", "llama3.1-8b", "ollama", "q4_k_m"),
+        ("ollama run qwen3:30b-a3b-q8_0 --verbose", "m2ultra:1", "qwen3-30b-a3b", "ollama", "q8_0"),
+        ("ollama run gpt-oss:20b", "rtx4090:1", "gpt-oss-20b", "ollama", "mxfp4_moe"),
+        ("llama-cli -m Qwen3-4B-UD-Q4_K_XL.gguf -p hello", "rtx4090:1", "qwen3-4b", "llama.cpp", "q4_k_m"),
+        (
+            "mlx_lm.generate --model mlx-community/Llama-3.2-3B-Instruct-4bit --prompt hi",
+            "m2ultra:1",
+            "llama3.2-3b",
+            "mlx",
+            "mlx4",
+        ),
+    ],
+)
+def test_commands_of_ones_own_machine(text: str, on: str, model: str, engine: str, weights: str) -> None:
+    found = _read(text, on)
+    assert isinstance(found.file, SavedPlan)
+    assert (found.file.model, found.file.engine, found.file.plan.weights) == (model, engine, weights)
+
+
+def test_experts_in_host_memory() -> None:
+    found = _read(
+        "llama-server -m Qwen3-30B-A3B-Q4_K_M.gguf -ngl 99 -ot '.ffn_.*_exps.=CPU' -c 8192 -np 2", "rtx3090:1"
+    )
+    assert isinstance(found.file, SavedPlan)
+    assert found.file.engine == "llama.cpp,offload.expert_layers=48"
+    assert found.served_length == 4096
+
+
 def test_names_of_files_and_repositories() -> None:
     assert read_gguf("bartowski/meta-llama_Llama-3.3-70B-Instruct-GGUF:Q5_K_M") == ("llama3.3-70b", "Q5_K_M")
     assert read_gguf("C/models/gemma-3-27b-it-UD-Q4_K_XL.gguf") == ("gemma3-27b", "Q4_K_XL")
