@@ -34,8 +34,8 @@ def test_slots_share_the_context() -> None:
     assert any("one after the other" in one for one in said)
 
 
-def test_an_fp8_cache_is_one_of_eight_bits() -> None:
-    words, said = _words("tensor=1,kv=fp8", "llama3-8b", "h100:1")
+def test_a_cache_of_eight_bits() -> None:
+    words, said = _words("tensor=1,kv=int8", "llama3-8b", "h100:1")
     assert _after(words, "--cache-type-v") == "q8_0"
     assert any("q8_0" in one for one in said)
 
@@ -43,7 +43,8 @@ def test_an_fp8_cache_is_one_of_eight_bits() -> None:
 @pytest.mark.parametrize(
     ("plan", "model", "on", "why"),
     [
-        ("tensor=2,weights=fp8,compute=fp8", "llama3-70b", "h100:2", "--weights int8"),
+        ("tensor=2,weights=fp8,compute=fp8", "llama3-70b", "h100:2", "--weights q8_0"),
+        ("tensor=1,kv=fp8", "llama3-8b", "h100:1", "--kv-dtype q8_0"),
         ("tensor=8,pipe=2", "llama3-70b", "h100:16", "one host"),
         ("tensor=4,expert=4", "mixtral-8x7b", "h100:4", "expert=4"),
         ("tensor=2,kv=int8", "llama3-8b", "h100:2", "quantised cache"),
@@ -94,7 +95,7 @@ def test_names_of_files_and_repositories() -> None:
 def test_defaults_and_kinds_that_the_planner_lacks_are_said() -> None:
     found = _read("./build/bin/llama-server -m /m/Meta-Llama-3-8B-Q6_K.gguf -ngl 20 -ctk q4_0 -ctv q4_0 --n-cpu-moe 4")
     assert isinstance(found.file, SavedPlan)
-    assert (found.file.plan.pipe, found.file.launch.max_seqs, found.file.launch.token_budget) == (2, None, None)
+    assert (found.file.plan.pipe, found.file.launch.max_seqs, found.file.launch.token_budget) == (2, 4, None)
     assert (found.file.plan.weights, found.file.plan.kv, found.file.engine) == (
         "q6_k",
         "q4_0",

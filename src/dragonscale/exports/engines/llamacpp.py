@@ -205,7 +205,7 @@ def _near(quant: str) -> str:
     """The planner's format nearest to a GGUF type that it does not have."""
     bits = re.search(r"Q(\d)", quant)
     if bits is None:
-        return "fp16"
+        return "bf16"
     return {"1": "iq1_m", "2": "q2_k", "3": "q3_k_m", "4": "q4_k_m", "5": "q5_k_m", "6": "q6_k"}.get(bits[1], "q8_0")
 
 
@@ -292,11 +292,15 @@ def _drafts(run: ServingRun) -> tuple[str, str]:
 def _as_run(run: ServingRun) -> ServingPlan:
     """The plan as it runs."""
     plan = run.file.plan
-    engine = run.file.engine or "generic"
-    compute = multiplied(run.slice.chip, run.model, plan.weights, engine)
-    eight_bits = "q8_0" if "q8_0" in caches(engine, run.slice.chip) else "int8"
-    kv = plan.kv if plan.kv in CACHES else eight_bits
-    return replace(plan, compute=compute, attention="", kv=kv, wire="bf16", spread="copy")
+    engine = run.file.engine.partition(",")[0] or ENGINE
+    weights, kv = plan.weights, plan.kv
+    if engine != "generic":
+        weights = kept_in(TYPES[weights])
+        kv = "q8_0" if kv == "int8" else kv
+    compute = multiplied(run.slice.chip, run.model, weights, engine)
+    if kv not in CACHES:
+        kv = "int8"  # of eight bits too
+    return replace(plan, weights=weights, compute=compute, attention="", kv=kv, wire="bf16", spread="copy")
 
 
 def _differences(run: ServingRun, plan: ServingPlan) -> tuple[PlanDifference, ...]:
