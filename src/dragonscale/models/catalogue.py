@@ -169,7 +169,23 @@ def _alike(size: str) -> list[str]:
     return alike
 
 
+def preset_of_size(text: str) -> str:
+    """A preset for a number of parameters: the latest that is named for it, or else one near in size; empty for a text
+    that is no size, or where none is near.
+
+    >>> preset_of_size("8b"), preset_of_size("70B"), preset_of_size("13b"), preset_of_size("5000b")
+    ('qwen3-8b', 'llama3.1-70b', 'llama2-13b', '')
+    """
+    size = text.strip().lower()
+    if not re.fullmatch(r"[\d.]+[bm]", size):
+        return ""
+    alike = _alike(size)
+    named = [name for name in alike if name.endswith(f"-{size}")]
+    return next(iter(named or alike), "")
+
+
 MAX_SIZE_DIFFERENCE = 0.2
+"""Presets that differ by more of a size are not taken for it."""
 
 
 def no_model(name: str, hint: str) -> InputError:

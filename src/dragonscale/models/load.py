@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from dragonscale.errors import InputError, shorten
 from dragonscale.models import hub
 from dragonscale.models.assumed import Asked, assumed_fields, read_asked
-from dragonscale.models.catalogue import is_preset, preset, preset_model, toml_fields, toml_model
+from dragonscale.models.catalogue import is_preset, preset, preset_model, preset_of_size, toml_fields, toml_model
 from dragonscale.models.preset_files import reading
 from dragonscale.pasted import may_name_files
 
@@ -45,7 +45,20 @@ def load_model(
     request = Asked(request.text, request.assume | dict(assume or {}), family or request.family)
     if not request.text.strip():
         raise InputError("The model's name is empty; write a preset such as 'llama3-70b' or a path.")
-    return _from_path(request) or _from_hub(request) or _from_preset(request, request.text)
+    return _from_path(request) or _from_hub(request) or _of_size(request) or _from_preset(request, request.text)
+
+
+def _of_size(request: Asked) -> "Transformer | None":
+    """A preset for a number of parameters (`8b`), which says that it stands for it; None for other names."""
+    name = preset_of_size(request.text)
+    if not name:
+        return None
+    model = preset_model(name, request.assume, request.family)
+    note = (
+        f"{request.text.strip()} is taken as {name}, a dense preset of that size; `dscale estimate --params "
+        f"{request.text.strip()}` counts without an architecture."
+    )
+    return replace(_named(model, request), notes=(*model.notes, note))
 
 
 def model_fields(model: str | Path) -> Mapping[str, Any]:
