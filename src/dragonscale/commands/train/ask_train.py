@@ -11,6 +11,7 @@ from dragonscale.commands.questions.train import TrainQuestion
 from dragonscale.commands.record import Face, Record, bind
 from dragonscale.commands.train.answered_slice import chosen_slice, first_verdict, written_slice
 from dragonscale.commands.train.best_report import best_report
+from dragonscale.commands.train.fit_notes import margin_notes
 from dragonscale.commands.train.given_notes import add_comparison, reading_notes
 from dragonscale.commands.train.goodput import add_goodput
 from dragonscale.commands.train.hardware_changes import codesign_report, unchanged
@@ -143,6 +144,8 @@ def _given(request: TrainRequest, plan: Plan, progress: Progress | None) -> Answ
     assessed = answered.first.assessed
     if not request.question.alone:
         add_comparison(request, answered, assessed, progress)
+    if assessed.feasible:
+        answered.report.notes += margin_notes(assessed.job, assessed.plan)
     if measured is not None:
         answered.report.measured = measured_row(assessed, measured.seconds)
         answered.report.notes += filter(None, [measured.note])

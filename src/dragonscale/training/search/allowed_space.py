@@ -180,7 +180,7 @@ def _tuned_remat(job: Job, row: Legality) -> str:
     """The recompute that a stack fine-tunes with by default; empty where there is none."""
     if not job.tuning.tunes:
         return ""
-    return row.usual_remat(quantized=job.tuning.frozen_bytes < 2)
+    return row.usual_remat(quantized=job.tuning.quantized)
 
 
 def settlements(before: Plan, after: Plan, stack: str) -> list[str]:
