@@ -353,7 +353,7 @@ UNPRICED = {
     "gaudi3",
     "trainium3",
     *APPLE,
-    *CARDS,
+    *({*CARDS} - {"a40", "rtx4000ada"}),
     *OTHER_CARDS,
     *ANNOUNCED,
 }

@@ -101,3 +101,18 @@ def test_what_would_make_a_run_fail_is_named() -> None:
     assert margins[0].hbm_bytes > 138e9
     longest = longest_held(job, plan)
     assert float(judge_one(replace(job, sequence=longest), plan).hbm_bytes) <= job.slice.chip.visible
+
+
+def test_methods_and_stacks_are_compared_by_their_memory() -> None:
+    """github.com/unslothai/unsloth/issues/1176: weights of Llama-3.2 1B take 2.47 GB under Unsloth and 4.95 GB in the
+    Trainer of transformers."""
+    report = ask(TrainQuestion(model="llama3.2-1b", on="rtx4090:1", method="full", stack="unsloth,hf"), Listener())
+    assert [round(part.bytes / 1e9, 2) for side in report.sides for part in side.memory if part.name == "weights"] == [
+        2.47,
+        4.94,
+    ]
+    methods = ask(
+        TrainQuestion(model="llama3.2-1b", on="a100:1", batch="1seq", seq="8192", method="lora,full"), Listener()
+    )
+    lora, full = methods.sides
+    assert 0.8 < lora.hbm_bytes / full.hbm_bytes < 1.1  # at long context activations rule (peft issue 1514)

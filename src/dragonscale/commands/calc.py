@@ -1,5 +1,6 @@
 """`dscale calc`: a calculation read, worked out and laid out."""
 
+import re
 from typing import Any, ClassVar
 
 import msgspec
@@ -15,6 +16,9 @@ from dragonscale.course.finding import find_by_words
 from dragonscale.errors import InputError, shorten
 from dragonscale.listener import Listener
 from dragonscale.physics.units import render
+
+# A plain number of thousands, which as the length of a sequence would be one of powers of two: 8k, 32k, 128k.
+_THOUSANDS = re.compile(r"(?<![\w.$])(\d+)k(?![\w.])")
 
 
 class CalcLine(msgspec.Struct):
@@ -98,6 +102,11 @@ def ask(question: CalcQuestion, listener: Listener) -> CalcReport | MatchesRepor
     worked = work_out(question.expression, question.source, question.solve, question.set)
     for text in worked.notes:
         listener.note(text)
+    for thousands in _THOUSANDS.findall(question.expression):
+        listener.note(
+            f"{thousands}k is {float(thousands) * 1e3:,.0f}, as counts are; a length such as --seq {thousands}k is "
+            f"{float(thousands) * 2**10:,.0f} tokens, {thousands}Ki here."
+        )
     answers = [msgspec.structs.replace(_line(line, question.to), case=line.case) for line in worked.lines]
     last = answers[-1]
     names = [_name(name, *meaning) for name, meaning in worked.looked.items()]

@@ -122,6 +122,7 @@ def chip_blocks(report: reports.ChipReport, _detail: bool) -> Sheet:
         table(sources, others, "As other sources give it"),
         grid("price-book", report.book, own={"$": _dollars}),
         facts(
+            ("sold with", ", ".join(report.capacities) if len(report.capacities) > 1 else ""),
             ("parts", ", ".join(counts)),
             ("ICI", report.wires),
             *(("switches", line) for line in report.wiring),

@@ -55,6 +55,11 @@ class ServeQuestion(Question):
     """Say what would be better than --plan on the same chips (a plan of another software always)."""
     batch: Text = shared.BATCH.but(default="", value="SEQS", group=PLAN)
     """Sequences that decode at once; every number of them without it."""
+    measured: Text = Text("", "FIGURE", PLAN)
+    """What was measured: 335 tok/s, 62 tok/s/user, 5.99 req/s, 26ms TPOT, 500ms TTFT, 48s for the whole run. Is it
+    normal, and if not, why?"""
+    requests: Whole = Whole(None, "N", PLAN, limits=(1, 100_000))
+    """Prompts of mixed lengths that are sent at once, as offline benchmarks do: how long they take."""
     cached: Real = Real(0.0, "PART")
     """The part of each prompt that a prefix cache has already."""
     kv_split: Text = Text("", "HOW", PLAN, offers=("copy", "batch", "sequence"))
@@ -63,8 +68,8 @@ class ServeQuestion(Question):
     drafts: Whole = shared.DRAFTS
     draft: Thing = shared.DRAFT
     disaggregate: Switch = Switch(None, group=PLAN)
-    """Look at disaggregated prefill and decode too, or not; without it for models of many experts on 16 chips or
-    more."""
+    """Search disaggregated prefill and decode too. Without it replicas do both, and the answer says for models of
+    many experts on 16 chips or more what pools would bring; --no-disaggregate leaves that out."""
     top: Whole = shared.TOP.but(default=0)
     """How many of the best configurations to show; 0: five, or the best of each chip."""
     max_seqs: Whole = shared.MAX_SEQS

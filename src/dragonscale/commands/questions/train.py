@@ -21,8 +21,8 @@ class TrainQuestion(Question):
     documents: Text = Text("", "TOKENS")
     """Mean tokens of the documents that a sequence is packed with, none of which sees another."""
     lengths: Text = shared.LENGTHS.but(group=flag.TUNING)
-    """Tokens of each example of a dataset, a number a line or JSONL, which are packed: --documents, and --seq (a power
-    of two that holds 95% of examples whole) and --tokens (--epochs) where they are not given."""
+    """Tokens of each example of a dataset, a number a line, JSONL or ShareGPT, which are packed: --documents, and --seq
+    (a power of two that holds 95% of examples whole) and --tokens (--epochs) where they are not given."""
     epochs: Real = Real(None, "N", flag.TUNING)
     """With --lengths or --examples: passes over the dataset (one without it)."""
     examples: Whole = Whole(None, "N", flag.TUNING, limits=(1, 10**12))

@@ -65,7 +65,8 @@ def _sheet(report: ServeReport, detail: bool) -> Sheet:
     command = report.asked and next_command(report.asked, report)
     if not command:
         return sheet
-    return Sheet((*sheet.blocks, NextStep(command, "Next, under traffic:")))
+    why = "Next, under traffic:" if detail else "More with --explain. Next, under traffic:"
+    return Sheet((*sheet.blocks, NextStep(command, why)))
 
 
 def _ledger(report: ServeReport) -> Ledger:

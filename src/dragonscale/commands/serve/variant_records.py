@@ -49,6 +49,52 @@ class Speculation(msgspec.Struct):
         return f"Drafting does not pay at a batch of {self.batch:,}: {each} than none."
 
 
+class CountedRun(msgspec.Struct):
+    """Prompts that come together, timed from the first to the last token, with the prompts before any token and the
+    tail in which few requests are left. `lengths` is `fixed` or `lognormal`; rates are of all replicas."""
+
+    requests: int
+    lengths: str
+    seconds: float
+    requests_per_s: float
+    output_tokens_per_s: float
+    total_tokens_per_s: float
+    ttft_s: float
+    tpot_s: float
+    e2e_s: float
+
+    @property
+    def text(self) -> str:
+        """What was run, in a few words."""
+        if self.requests == 1:
+            return "for one request from start to end"
+        if self.lengths == "fixed":
+            return f"for {self.requests:,} equal requests that start together, to the last token"
+        return f"for {self.requests:,} requests of mixed lengths sent at once"
+
+
+class ServingSuspect(msgspec.Struct):
+    """What could explain a slow figure: what to look at, and what the figure would then be."""
+
+    cause: str
+    look: str
+    value: float
+
+
+class MeasuredServing(msgspec.Struct):
+    """A measured figure (`quantity` is requests, output, total, user, chip, tpot, ttft, e2e or run; `value` per second
+    or in seconds) beside the nearest way to count it: `verdict` is normal, slow or fast."""
+
+    quantity: str
+    value: float
+    expected: float
+    verdict: str
+    slowdown: float
+    text: str
+    suspects: list[ServingSuspect]
+    likely: str
+
+
 class PrefixCache(msgspec.Struct):
     """What a cached prefix saves in the best configuration, and where it could live: `prefixes_hbm` fit beside the
     batch in HBM, `prefixes_host` in each 100 GB of a chip's share of host memory."""
@@ -89,6 +135,8 @@ class ExpectedError(msgspec.Struct):
     tpot: float | None
     ttft: float | None
     source: str
+    brief: str = ""
+    """The same in a few words."""
 
 
 class MaxRate(msgspec.Struct):
@@ -118,3 +166,15 @@ class MaxRate(msgspec.Struct):
     usd_per_h: float | None = None
     fleet_usd_per_mtok: float | None = None
     runs: int = 0
+
+
+class RungRow(msgspec.Struct):
+    """Something that could be added to the plain launch: its name, the flags that ask for it, and what the answer with
+    these flags gives over the one without, as a fraction of the tokens per chip (null where it does not run). `plan` is
+    that answer's plan; `text` says all of it."""
+
+    name: str
+    flags: dict[str, str]
+    gain: float | None
+    plan: str
+    text: str

@@ -210,6 +210,7 @@ def _report(
         usd_per_h=cost.usd_per_h,
         bound_by=verdict.bound_by,
         advice=verdict.advice,
+        remedy=verdict.remedy,
         notes=[unpriced_note] if unpriced_note else [],
         prices=price_rows(chips),
     )
@@ -383,7 +384,7 @@ def _sheet(report: records.SimulateReport, detail: bool) -> Sheet:
     command, why = next_command(report)
     sheet = simulate_sheet(report, detail)
     if command:
-        sheet = Sheet((*sheet.blocks, NextStep(command, why)))
+        sheet = Sheet((*sheet.blocks, NextStep(command, why if detail else f"More with --explain. {why}")))
     return sheet
 
 

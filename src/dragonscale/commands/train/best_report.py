@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 
+from dragonscale.blocks.sheet import several
 from dragonscale.commands.questions.flag import written
 from dragonscale.commands.train import train_records as records
 from dragonscale.commands.train.fit_notes import add_ways_to_fit, margin_notes, missed_by
@@ -68,7 +69,7 @@ def best_report(request: TrainRequest, job: Job, progress: Progress | None = Non
         report.notes += [passed_over_text(job, other) for other in passed_over(job, result)]
         if nearby:
             report.notes += _tight_notes(job, result, run.space)
-            report.notes += margin_notes(job, plan)
+            report.margins = margin_notes(job, plan)
         report.notes += [*advice_against(job, plan), *offload_notes(job, plan)]
     # what was pinned cannot run at all, whatever the sizes: no remedy but another flag
     if best.refusals:
@@ -76,6 +77,9 @@ def best_report(request: TrainRequest, job: Job, progress: Progress | None = Non
     elif not result.best:
         report.notes.append(_nothing_feasible(job, result))
         # no mesh passed the rules of the stack, and nothing was costed
+        nearest = result.nearest
+        if nearest is not None and math.isfinite(nearest.hbm_bytes):
+            report.missing_bytes = max(nearest.hbm_bytes - job.slice.chip.visible, 0.0) or None
         if result.searched and not result.judged:
             report.notes += ruling_out(job, run.space)
         if "zero" not in run.space.named:
@@ -165,7 +169,7 @@ def _nothing_feasible(job: Job, result: Found) -> str:
     # the sizes of the job and of the mesh do not divide in any way
     if not result.searched:
         return (
-            f"No plan is possible: no mesh of the {job.slice.chips} chips of {job.slice} divides {job.batch} sequences "
+            f"No plan is possible: no mesh of {job.slice} divides {several(job.batch, 'sequence')} "
             f"of {job.sequence} tokens, the heads and hidden dims of {job.model.name} and what is fixed. Change "
             "--batch, --seq, --fix or the number of chips."
         )

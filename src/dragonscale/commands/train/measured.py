@@ -146,6 +146,7 @@ def measured_row(expected: PlanAssessment, seconds: float) -> Measured:
             for suspect in step.suspects
         ],
         text=" ".join(_sentences(step)),
+        impossible=step.impossible,
         published=list(map(_published_row, step.published[:MAX_PUBLISHED])),
     )
 
@@ -203,7 +204,7 @@ def _beside_published(step: ExplainedStep) -> list[str]:
         which = f"{len(runs)} published runs"
     chip, rate = step.expected.job.slice.chip.kin, step.tokens_per_s_per_chip
     listed = "; ".join(run.text for run in shown)
-    sentences = [f"{which} of this model on {chip}, beside {rate:,.0f} measured here: {listed}."]
+    sentences = [f"{which} of this model on {chip}: {listed}. This run makes {rate:,.0f} tokens/s per chip."]
     if any(step.ran_alike(run) for run in shown):
         sentences.append(
             f"One of them ran within {SAME_RATE:.0%} of this rate, so it is the prediction that may be off for that "

@@ -259,6 +259,8 @@ class Measured(msgspec.Struct):
     mfu: float
     suspects: list[SuspectRow]
     text: str
+    impossible: bool = False
+    """Whether the step is shorter than the datasheet allows."""
     published: list[PublishedRow] = []
     """Of a step outside its band: published runs of the model on that chip, those of the nearest rate first."""
 
@@ -390,6 +392,8 @@ class TrainReport(Record):
     """The same of `dscale verify`."""
     measured: Measured | None = None
     neighbours: list[Neighbour] = []
+    margins: list[str] = []
+    """Of a fine-tuning plan that fits: the longest sequences that it holds, and what would make it run out."""
     lighter: str = ""  # flags of the method that fits where the one that was asked for does not
     remedies: list[RemedyRow] = []
     """Changes with which the job fits, where nothing does as it was asked."""
@@ -408,6 +412,10 @@ class TrainReport(Record):
     """The software that the stack is, with its release; empty where that is nobody's."""
     idle_chips: int = 0
     """Chips of the slice that was asked for which the answer leaves idle."""
+    verdict: str = ""
+    """What answers the question in a line: fits, does not fit, normal, slow."""
+    missing_bytes: float | None = None
+    """Where nothing fits: what the nearest plan needs of a chip beyond what it has."""
 
     @property
     def best(self) -> PlanReport | None:
@@ -440,6 +448,14 @@ class TrainReport(Record):
         if not kind and self.scaling:
             kind = "scaling"
         return super().plot(kind)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields, with the plan to take as `best` where it is the first too."""
+        record = super().to_dict()
+        was_compared = self.searched > 1  # with others than a plan that was given alone
+        if record["best"] is None and self.best is not None and was_compared:
+            record["best"] = msgspec.to_builtins(self.best)
+        return record
 
     def headline(self) -> str:
         plan = self.plans[0].told() if self.plans else "no plan"

@@ -112,7 +112,7 @@ def _json_character(one: str) -> str:
 def say(report: "Record", output: Output) -> None:
     """An answer as text, as wide and as colourful as stdout takes it."""
     width = output.width or width_of(sys.stdout)
-    print(text_of(report.sheet(output.explain), width, wants_colour(output.color, sys.stdout)))
+    print(text_of(report.printed(output.explain), width, wants_colour(output.color, sys.stdout)))
 
 
 def _verification(report: "Record") -> Any:

@@ -5,6 +5,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from dragonscale.models.transformer import Transformer
 from dragonscale.serving.advice.job import ServingJob
 from dragonscale.serving.engine.launch import LaunchLimits
 from dragonscale.serving.iteration.deployment import Deployment
@@ -121,15 +122,14 @@ def short_run_size(job: SizingJob, config: Config, replicas: int | None = None) 
 def fleet_job(job: SizingJob, config: Config, size: RunSize, seed: int = 0) -> FleetJob:
     """So many replicas of a configuration under the traffic of a job."""
     traffic = _traffic(job, config, size)
-    draft = job.serving.draft
-    drafts, acceptance, draft_model = 0, (0.0,), None
-    if draft is not None and config.drafts:
-        drafts, acceptance, draft_model = config.drafts, _by_position(draft.acceptance), draft.model
+    drafting = drafts_of(job, config)
     places = config.batch
     if isinstance(config, PooledConfig):
         places = config.pools.decode.batch  # of which so many as `config.batch` decode on average
     limits = replace(job.serving.limits, max_seqs=-(-places // config.plan.data))
-    replica = FleetReplica(job.deployment_of(config, limits), traffic.longest, drafts, acceptance, draft_model)
+    replica = FleetReplica(
+        job.deployment_of(config, limits), traffic.longest, drafting.count, drafting.acceptance, drafting.model
+    )
     targets = {f"{name}_s": target for name, target in job.targets.items() if name == "itl" or not traffic.classes}
     return FleetJob(
         FleetPool(replica, size.replicas),
@@ -141,6 +141,23 @@ def fleet_job(job: SizingJob, config: Config, size: RunSize, seed: int = 0) -> F
         context=job.context,
         seed=seed,
     )
+
+
+@dataclass(frozen=True)
+class Drafting:
+    """Tokens drafted a step, how often each is right by its position, and the model that drafts (None: heads)."""
+
+    count: int = 0
+    acceptance: tuple[float, ...] = (0.0,)
+    model: Transformer | None = None
+
+
+def drafts_of(job: SizingJob, config: Config) -> Drafting:
+    """What replicas of a configuration draft."""
+    draft = job.serving.draft
+    if draft is None or not config.drafts:
+        return Drafting()
+    return Drafting(config.drafts, _by_position(draft.acceptance), draft.model)
 
 
 def _traffic(job: SizingJob, config: Config, size: RunSize) -> FleetTraffic:

@@ -73,6 +73,10 @@ class SectionMemory:
     """Those of the frozen weights that are dequantized at each use."""
     muon_matrices: Number = 0.0
     """Those of `updated_parameters` that Muon orthogonalizes."""
+    casts: Number = 0.0
+    """Those of `weights` that are 16-bit copies of wider ones (autocast)."""
+    wide: Number = 0.0
+    """Those of `optimizer` that are the model's own wide weights."""
     hosted_weights: Number = 0.0
     """Bytes of its weights at rest in the host's memory (`offload=parameters`)."""
     sends_gradients: Number = 0.0
@@ -193,7 +197,10 @@ def section_memory(setting: Setting, section: Section, microbatch: Number, mesh:
     scatter_bytes = stack.state.scatter_bytes
     # The gradient as it was computed, in bf16, and the copy that is sent where that is wider.
     reduced_bytes = BF16 + scatter_bytes * (scatter_bytes > BF16)
+    wide = stack.state.wide_weights and not setting.tuning.rank and plan.offload not in HOSTED_STATE
     return SectionMemory(
+        casts=wide * (1 - gathered) * used_bytes,
+        wide=wide * state * stack.state.master_bytes,
         weights=resident + at_rest_on_chip * gathered * frozen_shards,
         gradients=(1 - sends_gradients) * gradients * stack.state.gradient_bytes,
         optimizer=state_bytes(plan, stack, state, weights.muon_matrices, sharded),

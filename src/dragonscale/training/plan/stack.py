@@ -176,6 +176,9 @@ class StackState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Bytes of a gradient in memory."""
     master_bytes: float = 4.0
     """Bytes of the master copy of a weight."""
+    wide_weights: bool = False
+    """Whether a model's own weights are what stands as its master copy here, cast to 16 bits as they are used
+    (autocast)."""
     adapter_bytes: float = 4.0
     """Bytes of an adapter's weight, and of its gradient: PEFT's autocast_adapter_dtype and Megatron have fp32."""
     frozen_bytes: float = 2.0
