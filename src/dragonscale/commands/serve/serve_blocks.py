@@ -148,6 +148,7 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
             "key",
         ),
         *replica_facts(first),
+        ("drafting", drafting_text(report), "key"),
         ("drafts", drafts_text(report, first)),
         ("TTFT", _time_text(report, first, "ttft"), _mark(work, first.ttft_s, work.ttft_s)),
         ("TPOT", tpot_text(report, first), _mark(work, first.tpot_s, work.tpot_s)),
@@ -217,6 +218,18 @@ def replica_facts(first: records.ConfigReport) -> list[tuple[str, str]]:
     ]
 
 
+def drafting_text(report: records.ServeReport) -> str:
+    """Whether the drafts that were asked for pay, and what other drafters would bring."""
+    speculation = report.speculation
+    if speculation is None or not speculation.asked:
+        return ""
+    text = speculation.verdict
+    if speculation.others:
+        others = [f"{row.drafter} {row.gain:.2f}x" for row in speculation.others]
+        text += f". With as many drafts {', '.join(others)}"
+    return text
+
+
 def drafts_text(report: records.ServeReport, first: records.ConfigReport) -> str:
     """How many tokens are drafted a step, by whom, and how often they are right."""
     speculation = report.speculation
@@ -226,7 +239,7 @@ def drafts_text(report: records.ServeReport, first: records.ConfigReport) -> str
     text = f"{several(first.drafts, 'draft')} a step by {speculation.drafter}, accepted {chances}"
     if speculation.source:
         text += f" ({speculation.source}; --accept says another)"
-    if speculation.server_gain:
+    if speculation.server_gain and not speculation.asked:
         text += f"; {speculation.server_gain:.2f}x the tokens/s of none at this batch"
     return text
 

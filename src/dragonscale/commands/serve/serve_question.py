@@ -31,7 +31,16 @@ from dragonscale.serving.engine.plan_file import SavedDrafts, SavedPlan, read_se
 from dragonscale.serving.space.frontier import Ask
 from dragonscale.serving.space.legal import shortened_prompt
 from dragonscale.serving.steady.narrowing import PACE_S
-from dragonscale.serving.steady.speculation import MAX_DRAFTS, Draft, head_part, own_draft, read_acceptance
+from dragonscale.serving.steady.speculation import (
+    MAX_DRAFTS,
+    Draft,
+    drafter_kinds,
+    has_heads,
+    head_part,
+    named_draft,
+    own_draft,
+    read_acceptance,
+)
 from dragonscale.serving.steady.targets import LatencyTarget, read_targets
 from dragonscale.simulation.fleet_sizing.traffic_classes import means_of, router_for
 
@@ -362,24 +371,34 @@ def _batch(question: ServeQuestion, saved: SavedPlan | None) -> int | None:
 def _draft(question: ServeQuestion, saved: SavedPlan | None, model: Transformer, output: int) -> Draft | None:
     """Who drafts: what flags say, or else a checkpoint's own heads; a plan says itself whether there are drafts."""
     counts = () if question.drafts is None else (question.drafts,)
-    if not question.accept.strip():
-        heads = None
-        if not question.draft and (saved is None or counts):
-            heads = own_draft(model, counts)
-        if heads is None and (question.draft or question.drafts):
-            raise InputError(
-                "--draft and --drafts need --accept, the probability that a draft is accepted, such as 0.7."
-            )
-        if question.drafts == 0 or output == 1:
-            return None
-        return heads
     if question.drafts is not None and not 0 <= question.drafts <= MAX_ASKED_DRAFTS:
         raise InputError(f"--drafts is {question.drafts}; a loop drafts 0 to {MAX_ASKED_DRAFTS} tokens.")
-    counts = counts or tuple(range(MAX_DRAFTS + 1))
-    chances = read_acceptance(question.accept)
-    if question.draft:
-        return Draft(chances, load_model(question.draft), counts=counts)
-    return Draft(chances, part=head_part(model), counts=counts)
+    chances: tuple[float, ...] = ()
+    if question.accept.strip():
+        chances = read_acceptance(question.accept)
+    elif question.drafts == 0 or output == 1:
+        return None
+    drafter = written(question.draft).strip()
+    kinds = drafter_kinds()
+    kind = drafter.strip("[]").lower().replace("-", "")
+    if kind in kinds and kind != "model":
+        if kind == "mtp" and not has_heads(model) and not chances:
+            raise InputError(f"{model.name} has no MTP modules; --draft eagle, ngram or a small model drafts for it.")
+        return named_draft(kind, model, counts, chances)
+    if drafter:
+        usual = tuple(kinds["model"]["acceptance"])
+        source = "" if chances else kinds["model"]["source"]
+        counts = counts or tuple(range(MAX_DRAFTS + 1))
+        return Draft(chances or usual, load_model(question.draft), counts=counts, source=source, kind="model")
+    if chances:
+        return Draft(chances, part=head_part(model), counts=counts or tuple(range(MAX_DRAFTS + 1)))
+    # the checkpoint's own modules; of a model that has none, heads that are trained for it
+    if saved is None or counts:
+        heads = own_draft(model, counts)
+        if heads is None and question.drafts:
+            heads = named_draft("eagle", model, counts)
+        return heads
+    return None
 
 
 def _plan_notes(question: ServeQuestion, saved: SavedPlan | None, model: Transformer) -> list[str]:

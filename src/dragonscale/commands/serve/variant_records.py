@@ -2,6 +2,9 @@
 
 import msgspec
 
+# Part by which a gain differs from 1 that nobody would notice.
+HARDLY = 0.05
+
 
 class LimitRow(msgspec.Struct):
     """A limit of serving this model on this chip, solved: its formula at datasheet rates, and the number."""
@@ -23,6 +26,16 @@ class DraftRow(msgspec.Struct):
     speedup: float
 
 
+class DrafterRow(msgspec.Struct):
+    """Another way to draft as many tokens a step: tokens/s of the replica over those without drafts at the same
+    batch."""
+
+    drafter: str
+    acceptance: list[float]
+    gain: float
+    source: str
+
+
 class Speculation(msgspec.Struct):
     """Drafting in the best configuration. `hurts_from_batch` is the batch from which no draft pays, if there is one up
     to `most_batch`, the largest that fits."""
@@ -32,12 +45,37 @@ class Speculation(msgspec.Struct):
     batch: int
     rows: list[DraftRow]
     best_drafts: int
+    drafts: int
+    """Those of the configuration."""
     most_batch: int
     hurts_from_batch: int | None
     source: str = ""
     """Who says the acceptance, where nobody who asked does."""
     server_gain: float | None = None
     """Tokens/s of the replica over those without drafts at this batch, prompts included."""
+    asked: bool = False
+    """Whether drafts were asked for."""
+    limit: int | None = None
+    """Sequences that the engine runs at once at most where it drafts and nobody says how many, if they are fewer than
+    the batch."""
+    limited_gain: float | None = None
+    """Tokens/s under that limit over those of the whole batch without drafts."""
+    others: list[DrafterRow] = []
+
+    @property
+    def verdict(self) -> str:
+        """Whether drafts pay at this batch, and from how many tokens a step on."""
+        row = next((row for row in self.rows if row.drafts == self.drafts), self.rows[-1])
+        gain = self.server_gain or row.speedup
+        needed = (row.drafting_s + row.verifying_s) / self.rows[0].verifying_s
+        text = f"{_worth(gain)}: {gain:.2f}x the tokens/s of none at a batch of {self.batch:,}"
+        if self.limit is not None and self.limited_gain is not None:
+            text = (
+                f"{_worth(self.limited_gain)} by default: where it drafts the engine runs at most {self.limit:,} at "
+                f"once, which makes {self.limited_gain:.2f}x the tokens/s of {self.batch:,} without drafts; "
+                f"with --max-seqs {self.batch} {gain:.2f}x"
+            )
+        return f"{text}; it pays from {needed:.2f} tokens a step on, and {row.tokens:.2f} are expected"
 
     def loss(self, drafts: int) -> str:
         """That drafts do not pay, and by how much, where the configuration has none or too many."""
@@ -93,6 +131,13 @@ class MeasuredServing(msgspec.Struct):
     text: str
     suspects: list[ServingSuspect]
     likely: str
+
+
+def _worth(gain: float) -> str:
+    """A gain in words."""
+    if gain < 1 - HARDLY:
+        return "Not worth it"
+    return "Worth it" if gain > 1 + HARDLY else "Hardly worth it"
 
 
 class PrefixCache(msgspec.Struct):

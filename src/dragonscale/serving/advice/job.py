@@ -165,7 +165,7 @@ class ServingJob:
 
     def draft_by(self, engine: str) -> Draft | None:
         """Who drafts under an engine: not the model's own heads where the engine has no kernels for them."""
-        if self.draft is not None and self.draft.source and not rules(engine).mtp:
+        if self.draft is not None and self.draft.kind == "mtp" and self.draft.source and not rules(engine).mtp:
             return None
         return self.draft
 

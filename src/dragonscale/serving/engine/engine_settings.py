@@ -149,6 +149,8 @@ class EngineHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of the tokeniser in front of the engine, for each token of a prompt."""
     stream_s: float = 0.0
     """Of the process that streams tokens out, for each message: iterations cannot come faster."""
+    draft_step_s: float = 0.0
+    """Exposed in every step that drafts: proposing, sampling what is right, scheduling that cannot run ahead."""
     stream_interval: int = 1
     """Tokens of a sequence that leave in one message."""
     sample_s: float = 0.0
@@ -255,6 +257,8 @@ class EngineScheduling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Tokens of an iteration at most, on each data rank."""
     max_sequences: int = 1024
     """Sequences at once at most, on each data rank."""
+    draft_sequences: int = 0
+    """The same where tokens are drafted and nobody says how many (0: no fewer)."""
     mixed: bool | None = None
     """Whether prompts share iterations with decoding sequences (unset: where they are chunked)."""
     reserve: str = "prompt"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from dragonscale.serving.space.disaggregation import PooledConfig
 from dragonscale.serving.space.frontier import Config
 from dragonscale.simulation.distributions import AtOnce, Lengths, Lognormal
-from dragonscale.simulation.fleet_sizing.fleet_job import FleetJob, FleetPool, FleetReplica
+from dragonscale.simulation.fleet_sizing.fleet_job import FleetJob, FleetPool
 from dragonscale.simulation.fleet_sizing.fleet_run import run_fleet
 from dragonscale.simulation.fleet_sizing.fleet_traffic import LENGTH_SPANS, FleetTraffic, lengths_of
 from dragonscale.simulation.fleet_sizing.short_run import SizingJob, drafts_of
@@ -56,10 +56,7 @@ def offline_run(job: SizingJob, config: Config, requests: int, lengths: str, rep
         output=ask.output,
     )
     limits = job.serving.limits
-    drafting = drafts_of(job, config)
-    replica = FleetReplica(
-        job.deployment_of(config, limits), traffic.longest, drafting.count, drafting.acceptance, drafting.model
-    )
+    replica = drafts_of(job, config).replica(job.deployment_of(config, limits), traffic.longest)
     fleet = FleetJob(FleetPool(replica, replicas), traffic, router=job.router, limits=limits, context=job.context)
     # every request counts, the first as well as the last
     result = run_fleet(replace(fleet, warmup=0.0))
