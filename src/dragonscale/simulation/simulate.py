@@ -185,4 +185,6 @@ def report(run: Simulation) -> SimulationResult:
         watched=run.shared.watch.tracks(end) if run.shared.watch is not None else {},
         trace=run.shared.recorder.trace(points) if run.shared.recorder is not None else {},
         classes=tuple(map(_class, run.kinds)),
+        input_tokens=tally.input_tokens,
+        output_tokens=tally.output_tokens,
     )

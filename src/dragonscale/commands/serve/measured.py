@@ -111,7 +111,22 @@ def counted_runs(job: ServeAsked, row: ConfigReport) -> list[CountedRun]:
     sizing = sizing_job(job)
     runs: list[CountedRun] = []
     for requests, lengths in loads:
-        run = offline_run(sizing, row.config, requests, lengths, row.copies)
+        run = offline_run(sizing, row.config, requests, lengths, replicas=row.copies)
+        if run is not None:
+            runs.append(CountedRun(**shared(CountedRun, run)))
+    return runs
+
+
+def loaded_runs(job: ServeAsked, report: ServeReport, rate: str, requests: int | None) -> list[CountedRun]:
+    """The first configuration under requests that come at a rate (or, without one, at once), on the chips that there
+    are; none where nothing fits."""
+    per_s = parse(rate, "count/s", "--rate") if rate.strip() else None
+    if per_s is not None and per_s <= 0:
+        raise InputError(f"--rate is {shorten(rate)}; it is more than nothing.")
+    runs: list[CountedRun] = []
+    for row in report.configs[:1]:
+        count = requests or USUAL_BENCHMARK
+        run = offline_run(sizing_job(job), row.config, count, "varied", replicas=row.copies, rate=per_s)
         if run is not None:
             runs.append(CountedRun(**shared(CountedRun, run)))
     return runs
@@ -150,7 +165,7 @@ def _short_benchmark(job: ServeAsked, first: ConfigReport, quantity: Quantity) -
     """What a benchmark of few prompts would have given, where nobody says how many were sent."""
     if job.batch is not None or job.question.requests:
         return []
-    run = offline_run(sizing_job(job), first.config, SHORT_BENCHMARK, "lognormal", first.copies)
+    run = offline_run(sizing_job(job), first.config, SHORT_BENCHMARK, "lognormal", replicas=first.copies)
     value = run and _of_run(CountedRun(**shared(CountedRun, run)), quantity.name, first)
     if not value:
         return []

@@ -29,7 +29,7 @@ from dragonscale.serving.engine.launch import LaunchLimits, engine_on
 from dragonscale.serving.engine.plan import SPREADS, ServingPlan
 from dragonscale.serving.engine.plan_file import SavedDrafts, SavedPlan, read_serving_plan
 from dragonscale.serving.space.frontier import Ask
-from dragonscale.serving.space.legal import shortened_prompt
+from dragonscale.serving.space.legal import divisible, shortened_prompt
 from dragonscale.serving.steady.narrowing import PACE_S
 from dragonscale.serving.steady.speculation import (
     MAX_DRAFTS,
@@ -164,8 +164,19 @@ def read_question(question: ServeQuestion) -> ServeAsked:
     if foreign is not None:
         job = _with_served_length(job, foreign.served_length)
     if saved is not None:
-        job = replace(job, plan=_complete_plan(job, saved))
+        saved, as_replicas = _without_dense_data(job, saved)
+        job = replace(job, plan=_complete_plan(job, saved), notes=(*job.notes, *as_replicas))
     return job
+
+
+def _without_dense_data(job: ServeAsked, saved: SavedPlan) -> tuple[SavedPlan, list[str]]:
+    """The plan of one of the replicas that `data` of a model without experts means, and a note of it."""
+    plan = saved.plan
+    if plan.data == 1 or divisible(job.model).experts or job.force:
+        return saved, []
+    one = replace(plan, data=1)
+    note = f"data={plan.data} of a model without experts is {plan.data} replicas of {one.chips} chips each."
+    return replace(saved, plan=one, whole=True), [note]
 
 
 def _with_served_length(job: ServeAsked, stated: int | None) -> ServeAsked:

@@ -88,8 +88,9 @@ class Speculation(msgspec.Struct):
 
 
 class CountedRun(msgspec.Struct):
-    """Prompts that come together, timed from the first to the last token, with the prompts before any token and the
-    tail in which few requests are left. `lengths` is `fixed` or `lognormal`; rates are of all replicas."""
+    """Prompts that come together, or at a `rate`, timed from the first to the last token, with the prompts before any
+    token and the tail in which few requests are left. `lengths` is `fixed` or `lognormal`; rates are of all
+    replicas."""
 
     requests: int
     lengths: str
@@ -100,6 +101,8 @@ class CountedRun(msgspec.Struct):
     ttft_s: float
     tpot_s: float
     e2e_s: float
+    e2e_p90_s: float
+    rate: float | None = None
 
     @property
     def text(self) -> str:
