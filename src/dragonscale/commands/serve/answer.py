@@ -158,6 +158,7 @@ def _empty_report(job: ServeAsked, searched: int, search_s: float, started: Star
     )
     if started is not None:
         report.largest_context, report.kv_cache_tokens = started.largest_context, started.kv_cache_tokens
+        report.starts = started.text
     return report
 
 

@@ -140,6 +140,7 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
     return facts(
         ("measured", measured.text if measured else "", _MEASURED_TONES.get(measured.verdict if measured else "", "")),
         ("could be", measured.likely if measured else ""),
+        ("starts", report.starts, "good"),
         ("fleet", fleet_text(report, first), "key"),
         ("holds", holds_text(report, first), "key"),
         (
@@ -456,6 +457,8 @@ def context_text(first: records.ConfigReport) -> str:
     if memory is None or not memory.largest_context:
         return ""
     text = f"up to {memory.largest_context:,} tokens a request"
+    if memory.launched_context and memory.largest_context >= memory.launched_context:
+        return f"{text}, as launched; the KV cache holds {memory.kv_cache_tokens:,} tokens of all requests together"
     if not memory.model_context:
         return f"{text}, which fill the KV cache"
     if memory.largest_context >= memory.model_context:

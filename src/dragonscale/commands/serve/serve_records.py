@@ -356,6 +356,8 @@ class ServeReport(Record, JudgedReport):
     where nothing fits."""
     kv_cache_tokens: int | None = None
     """Tokens of KV cache of such a replica, as engines print them when they start."""
+    starts: str = ""
+    """That the launch of another software starts, and with what room; empty where none was given."""
     measured: MeasuredServing | None = None
     """What was measured (`--measured`) beside what is expected of the first configuration."""
     counted_runs: list[CountedRun] = []

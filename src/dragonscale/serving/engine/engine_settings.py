@@ -201,6 +201,11 @@ class EngineMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tokens any of them may be routed to its experts."""
     page: int = 16
     """Tokens to a page of the KV cache."""
+    state_blocks: bool = False
+    """Whether recurrent states lie in blocks of the KV cache, of which there must be one for each sequence that may run
+    (see `state_blocks.py`)."""
+    even_pages: bool = False
+    """Whether compressed caches of all layers take pages of one size, that of the layers that compress least."""
     whole_windows: bool = False
     """Whether sliding-window layers keep all tokens."""
     scale_bytes: float = 0.0
