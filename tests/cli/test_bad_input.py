@@ -12,7 +12,7 @@ WRONG = {
     "unknown command": (["rooflin"], "rooflin"),
     "unknown flag": (["chips", "--jsn"], "--jsn"),
     "missing argument": (["roofline"], "EXPR is missing"),
-    "two things missing": (["train", "llama3-8b", "--on", "h100:8"], "of a step, and --seq, the tokens of a sequence"),
+    "two things missing": (["train"], "Give a model, such as llama3-8b, and --on, the slice to run on"),
     "a mixed fleet in --on": (
         ["simulate", "llama3-8b", "--on", "h100:1,l40s:1", "--rate", "4/s"],
         "--on h100:1 --pool l40s:1",
@@ -34,7 +34,7 @@ WRONG = {
     "fractional size": (["shard", MATMUL, "--mesh", "X=4", "--sizes", "I=2.5"], "whole number"),
     "size of no dim": (["shard", MATMUL, "--mesh", "X=4", "--sizes", "Q=8"], "There is no dim"),
     "bare quantity": (["collective", "all_gather", "34", "--on", "v5e:4x4"], "has no unit"),
-    "wrong unit": (["collective", "all_gather", "34ms", "--on", "v5e:4x4"], "which is not one of size"),
+    "wrong unit": (["collective", "all_gather", "34ms", "--on", "v5e:4x4"], "which is no unit of size"),
     "infinite": (["collective", "all_gather", "1e999GB", "--on", "v5e:4x4"], "not finite"),
     "impossible slice": (["collective", "all_gather", "1GB", "--on", "v5e:32x32"], "Possible: v5e:16x16*4, v5e:16x16"),
     "torus of gpus": (["collective", "all_gather", "1GB", "--on", "h100:4x4"], "counted"),

@@ -34,4 +34,4 @@ def test_a_second_meaning_is_seen() -> None:
 
 def test_a_flag_may_be_given_several_times_where_it_takes_a_list() -> None:
     arguments = ["llama3-8b", "--on", "h100:8", "--on", "v5p:2x2x1", "--batch", "64seq"]
-    assert read_arguments(COMMANDS["train"].fields(), arguments, "train")["on"] == "h100:8,v5p:2x2x1"
+    assert read_arguments(COMMANDS["train"].fields(), arguments, "train").values["on"] == "h100:8,v5p:2x2x1"

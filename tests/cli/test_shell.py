@@ -8,9 +8,12 @@ from typing import get_args
 
 import pytest
 
+from dragonscale.blocks.colour import wants_colour
+from dragonscale.blocks.terminal import width_of
 from dragonscale.commands.questions.flag import GROUPS, Thing
 from dragonscale.faces.cli import main
-from dragonscale.faces.cli.help import command_help, overview
+from dragonscale.faces.cli.app import run
+from dragonscale.faces.cli.help import MAIN, command_help, full_overview
 from dragonscale.faces.cli.table import COMMANDS
 from dragonscale.faces.commands import BESIDE
 
@@ -30,7 +33,7 @@ def test_help_has_real_types_groups_and_examples_that_parse(name: str) -> None:
 
     command = COMMANDS[name]
     text = command_help(command, 80, colour=False)
-    assert max(len(line) for line in text.split("\nExamples")[0].split("\n")) <= 80
+    assert max(len(line) for line in text.split("\n") if not line.startswith("  dscale")) <= 80
     assert " STR" not in text
     assert '[""]' not in text
     assert "[]" not in text
@@ -47,11 +50,39 @@ def test_help_has_real_types_groups_and_examples_that_parse(name: str) -> None:
         read_arguments(command.fields(), rest, name)
 
 
+SCREEN = 50
+"""Lines of a screen."""
+
+
+@pytest.mark.parametrize("name", ["train", "serve", "simulate", "rl", "compare"])
+def test_the_first_help_fits_a_screen_with_examples_first(name: str) -> None:
+    command = COMMANDS[name]
+    brief = command_help(command, 80, colour=False, whole=False)
+    lines = brief.split("\n")
+    assert len(lines) <= SCREEN
+    assert lines.index("Examples") < lines.index("Common flags")
+    assert all(re.search(rf"{field.flag}\b", brief) for field in command.fields() if not field.place)
+    assert f"`dscale {name} --help-all`" in brief
+    assert max(len(line) for line in lines if not line.startswith("  dscale")) <= 80
+
+
+def test_the_first_screen_has_the_main_commands_and_where_all_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == 0
+    first = capsys.readouterr().out
+    assert [line.split()[0] for line in first.split("\n") if re.match(r"  \w", line)] == [*MAIN]
+    assert all(f"            dscale {name} " in first for name in MAIN)
+    for words in (["help", "all"], ["--help-all"]):
+        assert run(words) == 0
+        assert capsys.readouterr().out == full_overview(width_of(), wants_colour("auto")) + "\n"
+    assert run(["train", "--help-all"]) == 0
+    assert "--spares HOSTS" in capsys.readouterr().out
+
+
 MOST_COMMANDS = 25
 
 
 def test_the_overview_names_every_command() -> None:
-    text = overview(80, colour=False)
+    text = full_overview(80, colour=False)
     for name in COMMANDS:
         assert re.search(rf"`{name}`" if name in BESIDE else rf"^  {name.split()[0]}\b", text, re.M), name
     assert len(re.findall(r"^  \w", text, re.M)) <= MOST_COMMANDS

@@ -28,7 +28,7 @@ def test_lengths_are_of_a_plain_file(pipe: Path) -> None:
 def test_lengths_are_read_line_by_line_within_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "lengths.jsonl"
     path.write_text('12\n\n{"length": 700}\n {"input_ids": [1, 2, 3]} \n')
-    assert read_lengths(str(path)) == [12, 700, 3]
+    assert read_lengths(str(path)).tokens == [12, 700, 3]
     with path.open("ab") as file:
         file.truncate(60 << 30)  # a sparse file
     with pytest.raises(InputError, match="is larger than 16 GiB"):

@@ -98,7 +98,7 @@ WRONG = {
     "not a table": ("train = 3", "write [[train]]"),
     "one table": ("[train]\nmodel = 'a'", "write [[train]]"),
     "unknown name": ("[[train]]\nmodle = 'a'", "did you mean 'model'"),
-    "missing name": ("[[train]]\nmodel = 'a'\nslice = 'h100:8'\nseq = 8", "does not say its batch"),
+    "missing name": ("[[train]]\nmodel = 'a'\nbatch = '4M'\nseq = 8", "does not say its on"),
     "empty list": ("[[serve]]\nmodel = []", "empty list"),
     "wrong kind": (
         "[[serve]]\nmodel = 'a'\ndisaggregate = 'yes'",

@@ -208,7 +208,7 @@ def test_what_was_measured_may_be_an_mfu_or_a_rate(capsys: pytest.CaptureFixture
 def test_what_no_run_can_have_measured_is_refused_as_that(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*ASKED, "--plan", "fsdp=16", "--alone", f"--measured={text}"]) == 2
     told = capsys.readouterr().err
-    hint = "an MFU is a part of the bf16 peak, such as 38%" if "%" in text else "write a time (8.2s), an MFU (38%)"
+    hint = "an MFU is a part of the bf16 peak, such as 38%" if "%" in text else "write a time (8.2s, 8.2 s/it), steps"
     assert f"--measured is {text!r}; {hint}" in told
 
 
@@ -288,7 +288,7 @@ def test_a_renamed_chip_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixtur
 WRONG = {
     "unknown model": (["train", "lama3-8b", *ASKED[2:]], "did you mean"),
     "unknown chip": (["train", "llama3-8b", "--on", "h10:16", *ASKED[4:]], "There is no chip"),
-    "no batch": (ASKED[:4], "batch"),
+    "no slice": (ASKED[:2], "--on any looks for the cheapest"),
     "batch below a sequence": ([*ASKED[:4], "--batch", "100", "--seq", "8192"], "100seq"),
     "no tokens": ([*ASKED[:4], "--batch", "0", "--seq", "8192"], "at least one token"),
     "negative batch": ([*ASKED[:4], "--batch=-4M", "--seq", "8192"], "negative"),

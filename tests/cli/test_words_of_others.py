@@ -1,42 +1,74 @@
 """What people type who know other software, and names that are mistyped: what the refusal says to type."""
 
 import shlex
+from pathlib import Path
 
 import pytest
 
-from dragonscale.errors import FAULT, INFEASIBLE, INTERRUPTED, MISSED, TERMINATED, WRONG_INPUT
+import dragonscale as ds
+from dragonscale.commands.questions.synonyms import command_meant, spelled, table
+from dragonscale.errors import FAULT, INFEASIBLE, INTERRUPTED, MISSED, TERMINATED, WRONG_INPUT, InputError
 from dragonscale.faces.cli.app import run
-from dragonscale.faces.cli.arguments import other_words
+from dragonscale.faces.cli.arguments import read_arguments
+from dragonscale.faces.cli.defaults import with_defaults
+from dragonscale.faces.cli.mcp.tools import tools
 from dragonscale.faces.cli.table import COMMANDS
 from dragonscale.serving.engine.legality import QUANTIZE
 from dragonscale.training.plan.stack import stacks
+from dragonscale.web.words import question_of
 
 FLAGS = {
-    "train llama3-8b --gpus 8xh100": "here it is --on 8xh100.",
-    "train llama3-8b --global-batch-size 64": "here it is --batch 64seq.",
-    "train llama3-8b --zero 3": "here it is --fix z3.",
-    "serve llama3-8b --qps=30": "here it is --rate 30/s.",
-    "serve llama3-8b --tensor-parallel-size 4": "here it is --plan tp4.",
-    "simulate llama3-8b --request-rate": "here it is --rate.",
-    "train llama3-8b --batch-size 64": "here it is --batch 64seq.",
-    "train llama3-8b --max-model-len 8192": "here it is --seq 8192.",
-    "serve llama3-8b --max-model-len 8192": "it is prompt and output together, which are two flags here: --prompt",
+    "serve llama3-8b --max-model-len": "--max-model-len needs a value.",
     "simulate llama3-8b --context-length=8192": "which are two flags here: --prompt and --output.",
-    "train llama3-8b --nnodes 4": "'--nnodes'; --on takes chips, not nodes: 4 nodes of 8 H100 are h100:32.",
-    "train llama3-8b --num-gpus 8": "'--num-gpus'; --on takes the chip and how many of them, such as h100:8.",
-    "train llama3-8b --gpus 8": "'--gpus'; --on takes the chip as well, such as h100:8.",
-    "train llama3-8b --steps 1000": "a run's length is given in tokens, such as --tokens 15T.",
-    "serve llama3-8b --quantization awq": "here it is --quantize int4.",
-    "serve llama3-8b --quantization fp8": "here it is --quantize fp8.",
-    "serve llama3-8b --kv-cache-dtype fp8_e4m3": "here it is --kv-dtype fp8.",
+    "train llama3-8b --nnodes 4": "--on takes chips, not nodes: 4 nodes of 8 H100 are h100:32.",
+    "train llama3-8b --num-gpus 8": "--on takes the chip as well, such as h100:8.",
+    "train llama3-8b --gpus 8": "--on takes the chip as well, such as h100:8.",
+    "train llama3-8b --on h100:8 --gpus 4": "--gpus alone does not say which chips; --on takes the chip as well",
+    "train llama3-8b --on h100:8 --tp 2 --tp-size 4": "--tp and --tp-size give tp two values, 2 and 4",
+    "train llama3-8b --on h100:8 --seq 4096 --block-size 2048": "--block-size and --seq are the same here",
+    "train llama3-8b --on h100 --gradient-accumulation-steps 4": "those of one device, times accumulation steps",
+    "train llama3-8b -x": "has no flag '-x'. See",
+    "serve llama3-8b --speculative-config {}": "--drafts 3 says how many tokens are drafted",
+}
+READ = {
+    "train --model-path llama3-8b --gpus 8xh100": (
+        {"model": "llama3-8b", "on": "8xh100"},
+        "--gpus is read as --on 8xh100.",
+    ),
+    "train x --on h100 --nnodes 4 --nproc-per-node 8": ({"on": "h100:32"}, "are read as --on h100:32."),
+    "train x --on h100:8 --num-gpus 8": ({"on": "h100:8"}, ""),
+    "train x --global-batch-size 64": ({"batch": "64seq"}, "is read as --batch 64seq."),
+    "train x --batch-size 64seq": ({"batch": "64seq"}, ""),
+    "train x --zero 3": ({"fix": "z3"}, "--zero is read as --fix z3."),
+    "train x --fix z1 --tp 2": ({"fix": "z1,tp2"}, ""),
+    "train x --plan fsdp4 --tp 2": ({"plan": "fsdp4,tp2"}, "--tp is read as --plan tp2."),
+    "train x --on h100:8 --tp 2 --per-device-train-batch-size 2 --gradient_accumulation_steps 8": (
+        {"batch": "64seq", "fix": "tp2,mb2"},
+        "x 4 data-parallel ranks is read as --batch 64seq.",
+    ),
+    "train x --batch 64seq --gradient-accumulation-steps 8": ({"batch": "64seq"}, "follows from the batch"),
+    "train x --steps 1000": ({"tokens": "1000steps"}, "--steps is read as --tokens 1000steps."),
+    "train x --gradient-checkpointing --seq 1k": ({"remat": "block", "seq": "1k"}, ""),
+    "train x --gradient-checkpointing=false": ({}, ""),
+    "train x --load-in-4bit true --lora-r 64": ({"method": "qlora", "lora_rank": "64"}, ""),
+    "train x --learning-rate 1e-4": ({}, "--learning-rate changes nothing that is planned."),
+    "serve x --qps=30": ({"rate": "30/s"}, "--qps is read as --rate 30/s."),
+    "serve x --request-rate 30/s": ({"rate": "30/s"}, ""),
+    "serve x --concurrency 64": ({"batch": "64"}, "--concurrency is read as --batch 64."),
+    "simulate x --concurrency 64": ({"clients": "64"}, "--concurrency is read as --clients 64."),
+    "serve x -tp 4 -pp 2": ({"plan": "tp4,pp2"}, "-tp and -pp are read as --plan tp4,pp2."),
+    "serve x --on h100:8 --tp 8 --enable-expert-parallel": ({"plan": "tp8,ep8"}, ""),
+    "serve x --max-model-len 8192": ({"max_context": "8192"}, "--max-model-len is read as --max-context 8192."),
+    "serve x --quantization awq": ({"quantize": "int4"}, ""),
+    "serve x --kv-cache-dtype fp8_e4m3": ({"kv_dtype": "fp8"}, ""),
+    "models x --context 32k": ({"seq": "32k"}, ""),
 }
 COMMANDS_OF_OTHERS = {
-    "finetune x": "`dscale train MODEL --method lora`",
-    "plan": "`dscale train`, serving by `dscale serve`",
-    "kv": "`dscale models NAME --seq 8192`",
+    "plan": "`dscale train MODEL`, serving by `dscale serve MODEL`",
+    "memory llama3-8b": "`dscale train llama3-8b` and `dscale serve llama3-8b`",
     "trian": "did you mean 'train'? Known: calc, calibrate",
 }
-FAR = ("finetune", "memory", "plan", "fit", "cost")
+FAR = ("memory", "plan", "fit", "cost", "quantum")
 PLANS = {
     "diloco": "is not a setting. A plan has degrees, written tp4 or tensor=4",
     "ep4 etp1": "etp is on or off, write etp=true.",
@@ -55,6 +87,48 @@ def test_the_refusal_says_what_is_typed_here(line: str, capsys: pytest.CaptureFi
     assert (FLAGS | COMMANDS_OF_OTHERS)[line] in refusal(line, capsys)
 
 
+@pytest.mark.parametrize("line", READ)
+def test_flags_of_others_are_read_as_what_says_the_same_here(line: str) -> None:
+    command, *words = shlex.split(line)
+    reading = read_arguments(COMMANDS[command].fields(), words, command)
+    values, note = READ[line]
+    given = {name: value for name, value in reading.values.items() if value != "x"}
+    assert values.items() <= given.items()
+    assert set(given) <= {*values, "on", "plan"}
+    assert note in " ".join(reading.notes)
+
+
+def test_commands_of_others_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["gpu", "h100"]) == 0
+    printed = capsys.readouterr()
+    assert "`gpu` is read as `dscale chips`." in printed.err
+    assert "H100" in printed.out
+    assert command_meant("finetune", ["x", "--method", "lora"]).words == ("train",)
+    assert command_meant("finetune", ["x"]).words == ("train", "--method", "full")
+
+
+def test_the_library_reads_the_same_names() -> None:
+    answer = ds.serve("llama3-8b", gpus="h100:1", input_len=512, max_model_len=8192, tensor_parallel_size=1)
+    assert answer.workload.prompt == 512
+    assert 'tensor_parallel_size is read as plan="tp1".' in answer.notes_beside
+    with pytest.raises(TypeError, match="no parameter 'frobnicate'"):
+        ds.train("llama3-8b", frobnicate=1)
+
+
+def test_agents_pages_and_files_of_defaults_read_the_same_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = tools()["serve"].question({"model": "llama3-8b", "on": "h100:1", "kv_cache_dtype": "fp8"})
+    assert asked.kv_dtype == "fp8"
+    assert question_of("serve", {"model_path": "llama3-8b", "on": "h100:1", "isl": 512}).prompt == "512"
+    with pytest.raises(InputError, match="looks like a file"):
+        question_of("simulate", {"model": "llama3-8b", "dataset_path": "/etc/passwd"})
+    (tmp_path / "dragonscale.toml").write_text('gpus = "h100:8"\n[train]\nmicro_batch_size = 2\n')
+    monkeypatch.setenv("DRAGONSCALE_CONFIG", str(tmp_path / "dragonscale.toml"))
+    assert with_defaults(COMMANDS["train"], ["x"]) == ["x", "--on=h100:8", "--fix=mb2"]
+    assert with_defaults(COMMANDS["train"], ["x", "--gpu", "v5p:2x2x1"])[3:] == ["--fix=mb2"]
+
+
 @pytest.mark.parametrize("word", FAR)
 def test_nothing_far_is_suggested(word: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "did you mean" not in refusal(word, capsys)
@@ -65,17 +139,21 @@ def test_the_list_of_commands_is_whole(capsys: pytest.CaptureFixture[str]) -> No
     assert all(name.split()[0] in told for name in COMMANDS)
 
 
-def test_flags_of_others_are_said_by_flags_that_exist() -> None:
-    known = {field.flag for command in COMMANDS.values() for field in command.fields()}
-    said = {form.split()[0] for forms in other_words()["flags"].values() for form in forms}
-    needed = {flag for rows in other_words()["explained"].values() for flag, _ in rows}
-    assert said | needed <= known
-    assert set(other_words()["values"]) <= set(other_words()["flags"])
-    assert {*other_words()["values"]["--quantization"].values()} <= {*QUANTIZE}
-    assert not known & set(other_words()["commands"])
+def test_the_table_says_only_what_exists() -> None:
+    known = {flag for command in COMMANDS.values() for flag in spelled(command.fields())}
+    rows = [form for forms in table()["flags"].values() for form in forms]
+    forms = [form if isinstance(form, str) else form["write"] for form in rows]
+    besides = {form["with"] for form in rows if not isinstance(form, str)}
+    needed = {flag for rows in table()["explained"].values() for flag, _ in rows}
+    assert {word for form in forms for word in form.split()[::2]} | besides | needed <= known
+    assert set(table()["values"]) <= set(table()["flags"])
+    assert {*table()["values"]["--quantization"].values()} <= {*QUANTIZE}
+    commands = {name.split()[0] for name in COMMANDS}
+    assert not commands & {*table()["commands"], *table()["either"]}
+    assert {words.split()[0] for words in table()["commands"].values()} <= commands
 
 
-@pytest.mark.parametrize("name", ["m4-max", "cpu", "a40"])
+@pytest.mark.parametrize("name", ["m9-max", "cpu", "a33"])
 def test_no_other_chip_is_guessed(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     told = refusal(f"chips {name}", capsys)
     assert "did you mean" not in told
@@ -96,7 +174,7 @@ def test_stacks_are_listed_where_none_is_like_what_was_typed(capsys: pytest.Capt
 
 
 def test_help_has_every_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["--help"]) == 0
+    assert run(["help", "all"]) == 0
     told = " ".join(capsys.readouterr().out.split()).partition("Exit codes: ")[2]
     codes = {int(word) for word in told.replace(",", " ").split() if word.isdigit()}
     assert codes >= {0, FAULT, WRONG_INPUT, INFEASIBLE, MISSED, INTERRUPTED, TERMINATED}
@@ -121,7 +199,12 @@ def test_counts_may_be_in_small_letters(capsys: pytest.CaptureFixture[str]) -> N
     assert "`dscale estimate --params 8b`" in refusal("train 8b --on h100:8 --batch 64seq --seq 8192", capsys)
 
 
-def test_a_comparison_names_the_command_of_each_kind(capsys: pytest.CaptureFixture[str]) -> None:
-    told = refusal("compare llama2-13b --on a100-40gb:4 tp4 'tp2 pp2'", capsys)
-    assert "`dscale compare llama2-13b tp4 'tp2 pp2' --on a100-40gb:4 --prompt 2048 --output 512`" in told
-    assert "`dscale compare llama2-13b tp4 'tp2 pp2' --on a100-40gb:4 --batch 4M --seq 8192`" in told
+def test_a_comparison_without_lengths_is_of_serving_unless_something_is_of_training(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(shlex.split("compare llama2-13b --on a100-40gb:4 tp4 'tp2 pp2'")) == 0
+    printed = capsys.readouterr()
+    assert "2 sides of serving" in printed.out
+    assert "Compared for serving; --batch 4M --seq 8192 compares training." in printed.err
+    assert run(shlex.split("compare llama3-8b --on h100:8 fsdp8 'tp2 fsdp4'")) == 0
+    assert "2 sides of training" in capsys.readouterr().out

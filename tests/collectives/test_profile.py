@@ -22,6 +22,7 @@ from dragonscale.physics.collectives.profile_file import (
     tier_files,
 )
 from dragonscale.physics.hardware import load_chip
+from tests.hardware.owned import APPLE, CARDS, DESKTOP, OTHER_CARDS
 
 GPUS = ("h100", "b200", "gb200", "a100", "mi300x", "l40s")
 volumes = st.floats(1, 1e12)
@@ -224,8 +225,11 @@ def test_every_chip_has_a_profile():
 
 UNMEASURED = {
     *("a10", "a10g", "a6000", "a6000-nvlink", "gaudi3", "gb10", "gh200", "gh200-144gb", "h100-nvl", "h100-pcie"),
-    *("h200-nvl", "l4", "l40s", "m2ultra", "m3ultra", "mi455x", "rtx3090-nvlink", "rtx6000ada", "rtxpro6000"),
-    *("rtxpro6000-ws", "rubin", "t4", "trainium2", "trainium3", "v100"),
+    *("h200-nvl", "l4", "l40s", "mi455x", "rtx3090-nvlink", "rtx6000ada", "rtxpro6000"),
+    *("rtxpro6000-ws", "rubin", "t4", "trainium2", "trainium3", "v100", "v100-16gb"),
+    *APPLE,
+    *OTHER_CARDS,
+    *(name for name in CARDS if name not in DESKTOP),
 }
 """Chips whose node nobody has measured collectives in, so that the generic profile stands in."""
 

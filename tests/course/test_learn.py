@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import dragonscale as ds
-from dragonscale.commands.learn import answer_text
+from dragonscale.commands.learn import ProblemReport, answer_text
 from dragonscale.commands.questions.facts import LearnQuestion
 from dragonscale.course.chapters import all_problems
 from dragonscale.course.progress import read_progress
@@ -84,6 +84,7 @@ def test_the_examples_of_the_help_are_of_the_course() -> None:
 
 def test_the_library_asks_the_same(file: Path) -> None:
     report = ds.learn(PROBLEM.id, answer=RIGHT, progress=str(file))
+    assert isinstance(report, ProblemReport)
     assert report.right
     assert report.answer == answer_text(POSED)
 

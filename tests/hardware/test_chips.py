@@ -7,6 +7,7 @@ import pytest
 
 from dragonscale.physics.hardware.catalogue import chip_names, load_chip
 from dragonscale.physics.hardware.chip import Chip, Torus, Tree
+from tests.hardware.owned import APPLE, CARDS, OTHER_CARDS, PASCAL
 
 TPUS = ["v2", "v3", "v4", "v5e", "v5p", "v6e", "tpu7x"]
 NVIDIA = [
@@ -35,9 +36,10 @@ NVIDIA = [
 ]
 NVIDIA += ["a6000", "a6000-nvlink", "rtx3090-nvlink", "rtx6000ada", "h100-pcie", "h100-nvl", "h200-nvl", "h20-3e"]
 NVIDIA += ["rtxpro6000-ws", "gb10"]
+NVIDIA += [*CARDS, "v100-16gb"]
 AMD = ["mi300x", "mi325x", "mi350x", "mi355x"]
 GPUS = NVIDIA + AMD
-OTHERS = ["gaudi3", "trainium2", "trainium3", "m2ultra", "m3ultra"]
+OTHERS = ["gaudi3", "trainium2", "trainium3", *APPLE, *OTHER_CARDS]
 ANNOUNCED = ["rubin", "mi455x"]
 
 TPU_ROWS = {
@@ -107,8 +109,9 @@ FAR_APART = {
     ("h800", "levels.node.bandwidth", "deepseek"): "usable, against nominal",
     ("h800", "levels.node.bandwidth", "book"): "matches no public figure",
 }
+FAR_APART |= {("v100-16gb", path, source): why for (chip, path, source), why in FAR_APART.items() if chip == "v100"}
 ETHERNET = {"v100", "t4", "l4", "l40s", "a10", "a10g", "rtx3090", "rtx4090", "rtx5090", "rtxpro6000", "gb10"}
-ETHERNET |= {"a6000", "a6000-nvlink", "rtx3090-nvlink", "rtx6000ada", "rtxpro6000-ws"}
+ETHERNET |= {"a6000", "a6000-nvlink", "rtx3090-nvlink", "rtx6000ada", "rtxpro6000-ws", "v100-16gb", *CARDS}
 SWITCHED = ("h100", "h20", "h20-3e", "h200", "h800", "b200", "gb200", "b300", "gb300")
 MXU_PASSES = {"v6e": 2, "tpu7x": 2}
 """MXUs whose stated number and size give only half of the stated peak; see the comments in the files."""
@@ -176,7 +179,8 @@ def test_bandwidths_say_their_direction(name: str) -> None:
     for path, fact in load_chip(name).facts.items():
         assert fact.per, path
         if fact.dimension == "bytes/s":
-            expected = {"read", "read+write"} if path.startswith("memory.") else {"one-way"}
+            is_memory = path.startswith("memory.") or path == "host.memory_bandwidth"
+            expected = {"read", "read+write"} if is_memory else {"one-way"}
             assert fact.direction in expected, path
 
 
@@ -265,7 +269,7 @@ def test_tpu_rates_follow_from_units_and_clock(name: str) -> None:
 def test_fewer_bits_are_never_slower(name: str) -> None:
     chip = load_chip(name)
     assert chip.peak("fp8") >= chip.peak("bf16") >= chip.peak("fp32", "vector")
-    assert chip.peak("bf16") > chip.peak("fp32", "vector") or chip.architecture == "apple", "matrix units"
+    assert chip.peak("bf16") > chip.peak("fp32", "vector") or name in (*APPLE, *PASCAL), "matrix units"
     assert chip.peak("fp4") >= chip.peak("fp8")
     if name in ("b300", "gb300"):  # Blackwell Ultra gave its int8 units up
         assert chip.peak("int8") < chip.peak("bf16") / 10
@@ -347,9 +351,10 @@ UNPRICED = {
     "h200-nvl",
     "gb10",
     "gaudi3",
-    "m2ultra",
-    "m3ultra",
     "trainium3",
+    *APPLE,
+    *({*CARDS} - {"a40", "rtx4000ada"}),
+    *OTHER_CARDS,
     *ANNOUNCED,
 }
 

@@ -7,10 +7,21 @@ from dragonscale.physics.hardware import chip_names, load_chip
 from dragonscale.physics.kernels import grouped_matmul_seconds, kernel_profile_for, matmul_seconds
 from dragonscale.physics.kernels.dtypes import FORMATS, format_name
 from dragonscale.physics.kernels.profile_file import make_profile, profile_files, read_profile, tables_of
+from tests.hardware.owned import APPLE, CARDS, OTHER_CARDS
 
 FITTED = ("h100", "h200", "b200")
 GENERIC = {"a10", "a10g", "l4", "l40s", "rtx3090", "rtx4090", "rtx5090", "rtxpro6000", "a6000", "rtx6000ada", "gb10"}
-GENERIC |= {"a6000-nvlink", "rtx3090-nvlink", "rtxpro6000-ws", "gaudi3", "trainium2", "trainium3", "m2ultra", "m3ultra"}
+GENERIC |= {
+    "a6000-nvlink",
+    "rtx3090-nvlink",
+    "rtxpro6000-ws",
+    "gaudi3",
+    "trainium2",
+    "trainium3",
+    *CARDS,
+    *APPLE,
+    *OTHER_CARDS,
+}
 """GPUs that no measured one stands for."""
 
 

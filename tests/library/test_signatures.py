@@ -27,7 +27,7 @@ def test_every_parameter_has_its_type(name: str) -> None:
 def test_what_must_be_given_has_no_default() -> None:
     signed = inspect.signature(ds.train).parameters
     bare = [name for name, one in signed.items() if one.default is inspect.Parameter.empty]
-    assert bare == ["model", "on", "batch", "seq"]
+    assert bare == ["model", "on"]
     assert signed["lora_rank"].annotation == int | None
     assert signed["alone"].annotation is bool
     assert "'cost'" in str(signed["rank"])
@@ -39,7 +39,7 @@ def test_what_must_be_given_has_no_default() -> None:
 @pytest.mark.parametrize(
     ("ask", "said"),
     [
-        (lambda: ds.train(**JOB), "Give batch=, "),
+        (lambda: ds.train("llama3-8b"), "Give on=, the slice"),
         (lambda: ds.serve(**JOB, ttft="5"), "ttft= is '5', which has no unit"),
         (lambda: ds.compare("fsdp8", "tp8", **JOB, batch="4M", seq="x"), "seq="),
         (lambda: ds.explain("train", "tp8", "llama3-8b", "h100:8", solve="nothing"), "solve"),

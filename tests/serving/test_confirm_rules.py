@@ -241,12 +241,12 @@ def test_all_places_taken_wait_for_the_rest_of_outputs_that_vary() -> None:
 def same_run(words: str, path: Path) -> tuple[simulate_question.SimulateAsked, simulate_question.SimulateAsked]:
     """What the printed command of an answer and its saved plan ask."""
     command, rest = find_command(["serve", *words.split()])
-    question = command.question(**read_arguments(command.fields(), rest, command.name))
+    question = command.question(**read_arguments(command.fields(), rest, command.name).values)
     asked = read_question(question)
     report = answer(asked, brief=True)
     _, *flags = next_command(asked, report).split()
     simulate, rest = find_command(flags)
-    printed = simulate.question(**read_arguments(simulate.fields(), rest, simulate.name))
+    printed = simulate.question(**read_arguments(simulate.fields(), rest, simulate.name).values)
     plan_file.save_serving_plan(saved_plan(asked, report.configs[0]), str(path / "plan.toml"))
     return simulate_question.read_question(printed), simulate_question.read_question(
         SimulateQuestion(str(path / "plan.toml"))

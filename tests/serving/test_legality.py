@@ -27,6 +27,7 @@ from dragonscale.serving.engine.legality import (
 from dragonscale.serving.engine.plan import parse_serving_plan
 from dragonscale.serving.space.legal import refusal
 from dragonscale.serving.space.space import parts_of, slices_of
+from tests.hardware.owned import AMPERE, APPLE, BLACKWELL, CARDS, OTHER_CARDS, PASCAL, TURING
 
 ARCHITECTURES = {
     "volta",
@@ -68,12 +69,12 @@ def test_every_engine_has_a_row_that_can_be_read(engine: str) -> None:
 AMPERE_ON = (
     "a10 a10g a100 a100-40gb b200 b300 gb200 gb300 gh200 gh200-144gb h100 h20 h200 h800 l4 l40s "
     "rtx3090 rtx4090 rtx5090 rtxpro6000 a6000 a6000-nvlink rtx3090-nvlink rtx6000ada rtxpro6000-ws gb10 h100-pcie "
-    "h100-nvl h200-nvl h20-3e rubin"
+    "h100-nvl h200-nvl h20-3e rubin " + " ".join(name for name in CARDS if name not in TURING)
 )
 INSTINCT = "mi300x mi325x mi350x mi355x mi455x"
-OTHERS = {"gaudi3", "trainium2", "trainium3", "m2ultra", "m3ultra"}
+OTHERS = {"gaudi3", "trainium2", "trainium3", *APPLE, *OTHER_CARDS}
 RUNS = {
-    "vllm": f"t4 {AMPERE_ON} {INSTINCT}",
+    "vllm": f"t4 {' '.join(TURING)} {AMPERE_ON} mi210 {INSTINCT}",
     "sglang": f"{AMPERE_ON} {INSTINCT}",
     "trtllm": AMPERE_ON,
     "vllm-tpu": "v3 v4 v5e v5p v6e tpu7x",
@@ -95,16 +96,16 @@ def test_formats_of_a_chip_are_those_of_its_maker() -> None:
             if compute.startswith(dtype)
         }
 
-    small = {"rtx5090", "rtxpro6000", "rtxpro6000-ws", "gb10"}  # compute capability 12.x
+    small = {"rtx5090", "rtxpro6000", "rtxpro6000-ws", "gb10", *BLACKWELL}  # compute capability 12.x
     blackwell = {"b200", "b300", "gb200", "gb300", "rubin"}
     ampere = {"a10", "a10g", "rtx3090", "rtx3090-nvlink", "a6000", "a6000-nvlink", "a100", "a100-40gb"}
-    older = {"v100", "t4", "m2ultra", "m3ultra"} | ampere
+    older = {"v100", "v100-16gb", "t4", *TURING, *APPLE, *AMPERE, *OTHER_CARDS} - {"rx9070xt", "r9700"} | ampere
     microscaled = {"mi350x", "mi355x", "mi455x", "trainium3"}
     assert native("nvfp4") == blackwell | small
     assert native("mxfp4") == blackwell | small | microscaled
     assert native("mxfp8") == blackwell | microscaled
     assert native("fp8") == {*chip_names()} - older - {"v2", "v3", "v4", "v5e", "v5p", "v6e"}
-    assert {*chip_names()} - native("bf16") == {"v100", "t4"}
+    assert {*chip_names()} - native("bf16") == {"v100", "v100-16gb", "t4", *TURING, *PASCAL, "mi50", "mi60"}
     assert {"v5e", "v5p", "v6e"} <= native("int8")
     assert "tpu7x" not in native("int8")
 

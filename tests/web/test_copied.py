@@ -72,7 +72,7 @@ def test_the_command_line_asks_the_same(command: str) -> None:
         fields = drawn(command, chance)
         words = shlex.split(command_line(command, fields))
         assert words[:2] == ["dscale", command]
-        given = read_arguments(COMMANDS[command].fields(), words[2:], command)
+        given = read_arguments(COMMANDS[command].fields(), words[2:], command).values
         assert dict(vars(COMMANDS[command].question(**given))) == question(command, fields), (fields, words)
 
 

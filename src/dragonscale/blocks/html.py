@@ -37,7 +37,9 @@ def _text(text: Any) -> str:
 def _block(block: blocks.Block) -> str:
     match block:
         case blocks.Title():
-            return f"<h3>{_text(block.text)}</h3>" + (f'<p class="dim">{_text(block.aside)}</p>' if block.aside else "")
+            verdict = f'<p class="{block.tone}">{_text(block.verdict)}</p>' if block.verdict else ""
+            aside = f'<p class="dim">{_text(block.aside)}</p>' if block.aside else ""
+            return f"{verdict}<h3>{_text(block.text)}</h3>{aside}"
         case blocks.Facts():
             rows = (f'<dt>{_text(row.label)}</dt><dd class="{row.tone}">{_text(row.text)}</dd>' for row in block.rows)
             return f"<dl>{''.join(rows)}</dl>"

@@ -2,35 +2,49 @@
 
 A tone says what a text means, never how it looks: `good`, `warn`, `bad`, `key` (what to take away), `dim`
 (what may be skipped). Words in backticks are commands or names to type.
+
+A block is `brief` where the short answer of a terminal has it, and `explained` where only `--explain`, notebooks and
+pages do. A line of the summary may have a shorter text for the short answer.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from dragonscale.physics.units import render
+
+# Levels of a block: in the short answer too, or only where everything is explained.
+BRIEF, EXPLAINED = "brief", "explained"
 
 
 @dataclass(frozen=True)
 class Title:
-    """What the answer is about; `aside` is the question as it was read."""
+    """What the answer is about; `aside` is the question as it was read (`brief`: as the short answer repeats it; empty:
+    the same). `verdict` answers it in a line and stands first, in a tone."""
 
     text: str
     aside: str = ""
+    verdict: str = ""
+    tone: str = ""
+    brief: str = ""
 
 
 @dataclass(frozen=True)
 class FactLine:
-    """A line of the summary: `step  4.1 s expected (3.8 to 4.6 s)`."""
+    """A line of the summary: `step  4.1 s expected (3.8 to 4.6 s)`. `brief` is what the short answer says in its
+    place; empty: the same."""
 
     label: str
     text: str
     tone: str = ""
+    brief: str = ""
+    level: str = BRIEF
 
 
 @dataclass(frozen=True)
 class Facts:
     rows: tuple[FactLine, ...]
+    level: str = BRIEF
 
 
 @dataclass(frozen=True)
@@ -54,6 +68,7 @@ class StackedBar:
     text: str
     legend: str = "list"
     tone: str = ""
+    level: str = BRIEF
 
 
 @dataclass(frozen=True)
@@ -71,10 +86,14 @@ class Column:
 
 @dataclass(frozen=True)
 class Grid:
+    """A table. The short answer has its first `brief_rows` (0: all) without its foot."""
+
     columns: tuple[Column, ...]
     rows: tuple[tuple[Any, ...], ...]
     title: str = ""
     foot: str = ""
+    level: str = BRIEF
+    brief_rows: int = 0
 
 
 @dataclass(frozen=True)
@@ -83,6 +102,7 @@ class Prose:
 
     text: str
     tone: str = ""
+    level: str = BRIEF
 
 
 @dataclass(frozen=True)
@@ -90,6 +110,7 @@ class Verbatim:
     """Lines to be left as they are: a formula, a drawing of the mesh."""
 
     text: str
+    level: str = BRIEF
 
 
 @dataclass(frozen=True)
@@ -109,6 +130,35 @@ class Sheet:
 
     blocks: tuple[Block, ...]
 
+    def brief(self) -> "Sheet":
+        """The short answer: the blocks of that level, with the shorter texts of their lines.
+
+        >>> cost = FactLine("cost", "$3 in all, $2 of it chips", brief="$3")
+        >>> [block.rows[0].text for block in Sheet((Facts((cost,)), Prose("why", "", EXPLAINED))).brief().blocks]
+        ['$3']
+        """
+        blocks: list[Block] = []
+        for block in self.blocks:
+            if getattr(block, "level", BRIEF) == EXPLAINED:
+                continue
+            if isinstance(block, Title):
+                block = replace(block, aside=block.brief or block.aside, brief="")
+            if isinstance(block, Grid) and block.brief_rows:
+                block = replace(block, rows=block.rows[: block.brief_rows], foot="")
+            if isinstance(block, Facts):
+                rows = [row for row in block.rows if row.level == BRIEF]
+                block = Facts(tuple(replace(row, text=row.brief or row.text, brief="") for row in rows))
+            blocks.append(block)
+        return Sheet(tuple(blocks))
+
+
+Leveled = TypeVar("Leveled", FactLine, Facts, StackedBar, Grid, Prose, Verbatim)
+
+
+def explained(block: Leveled) -> Leveled:
+    """A block, or a line of a summary, that the short answer leaves out."""
+    return replace(block, level=EXPLAINED)
+
 
 def sheet(*blocks: Block | None) -> Sheet:
     """A sheet of these blocks; those that are None or have no text and no rows are left out.
@@ -126,13 +176,14 @@ def _is_empty(block: Block) -> bool:
     return isinstance(block, Prose | Verbatim | NextStep) and not block.text
 
 
-def facts(*rows: tuple[str, str] | tuple[str, str, str] | None) -> Facts:
-    """Facts from (label, text[, tone]); rows that are None or empty are left out.
+def facts(*rows: FactLine | tuple[str, str] | tuple[str, str, str] | None) -> Facts:
+    """Facts from lines or (label, text[, tone]); rows that are None or empty are left out.
 
     >>> [row.label for row in facts(("step", "4.1s"), None, ("note", "")).rows]
     ['step']
     """
-    return Facts(tuple(FactLine(*row) for row in rows if row is not None and row[1]))
+    lines = [row if isinstance(row, FactLine) else FactLine(*row) for row in rows if row is not None]
+    return Facts(tuple(line for line in lines if line.text))
 
 
 def table(columns: Sequence[str | Column], rows: Iterable[Sequence[Any]], title: str = "", foot: str = "") -> Grid:

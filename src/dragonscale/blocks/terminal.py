@@ -48,8 +48,13 @@ def _clean(value: Any) -> Any:
 def _block(sheet_block: blocks.Block, width: int, colour: bool) -> str:
     match sheet_block:
         case blocks.Title():
-            aside = wrapped(sheet_block.aside, width) if sheet_block.aside else ""
-            return "\n".join(filter(None, (painted(wrapped(sheet_block.text, width), "title", colour), aside)))
+            lines = []
+            if sheet_block.verdict:
+                lines.append(painted(wrapped(sheet_block.verdict, width), sheet_block.tone, colour))
+            lines.append(painted(wrapped(sheet_block.text, width), "title", colour))
+            if sheet_block.aside:
+                lines.append(wrapped(sheet_block.aside, width))
+            return "\n".join(lines)
         case blocks.Facts():
             label = max((len(row.label) for row in sheet_block.rows), default=0) + 2
             return "\n".join(_fact(row.label, row.text, row.tone, label, width, colour) for row in sheet_block.rows)

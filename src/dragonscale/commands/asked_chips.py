@@ -13,8 +13,8 @@ from typing import Any
 
 from dragonscale.commands.given import comma_list, targets_of
 from dragonscale.errors import InputError, shorten
-from dragonscale.physics.hardware import Chip, Slice, chip_names, load_chip, parse_target
-from dragonscale.physics.hardware.catalogue import is_chip
+from dragonscale.physics.hardware import Chip, Slice, load_chip, parse_target
+from dragonscale.physics.hardware.catalogue import candidates, is_chip
 from dragonscale.physics.hardware.changes import PROFILE, changed_chip, split_changes, with_changes
 from dragonscale.physics.hardware.prices import priced_targets
 from dragonscale.physics.hardware.slices import slice_note
@@ -66,26 +66,29 @@ def profile_notes(chips: Iterable[Chip]) -> list[str]:
 
 
 def kin_notes(chips: Iterable[Chip]) -> list[str]:
-    """Whose kernels stand for those of GPUs that were not measured, and which chips are promises.
-
-    >>> from dragonscale.physics.hardware import load_chip
-    >>> kin_notes(map(load_chip, ("h100", "h100-pcie", "a6000")))
-    ['No kernel of h100-pcie was measured: the fractions of datasheet rates are those of h100.', 'No kernel of a6000 was
-    measured: the fractions of datasheet rates are those of a generic GPU.']
-    """
-    notes, families = list[str](), dict[str, list[str]]()
+    """What is assumed of chips, and which of them are promises."""
+    notes: list[str] = []
     for chip in chips:
-        file = profile_files()[choose(chip)]
         if chip.assumed:
             notes.append(chip.assumed)
         if chip.announced:
             notes.append(f"{chip.name} is announced and not to be had yet: its numbers are its maker's promises.")
-        # a chip whose kernels were never measured
-        if chip.kind == "gpu" and not chip.kernels and chip.kin not in file.chips:
-            families.setdefault(", ".join(file.chips) or "a generic GPU", []).append(chip.kin)
-    why = "No kernel of {} was measured: the fractions of datasheet rates are those of {}."
-    notes += [why.format(", ".join(dict.fromkeys(names)), of) for of, names in families.items()]
     return list(dict.fromkeys(notes))
+
+
+def kernels_text(chip: Chip) -> str:
+    """Whose kernels stand for those of a GPU that was not measured, for the line about errors; else empty.
+
+    >>> from dragonscale.physics.hardware import load_chip
+    >>> kernels_text(load_chip("h100-pcie")), kernels_text(load_chip("a6000")), kernels_text(load_chip("h100"))
+    ("h100-pcie's kernels are taken to be as efficient as h100's", "a6000's kernels were not measured", '')
+    """
+    measured = profile_files()[choose(chip)].chips
+    if chip.kind != "gpu" or chip.kernels or chip.kin in measured:
+        return ""
+    if not measured:
+        return f"{chip.kin}'s kernels were not measured"
+    return f"{chip.kin}'s kernels are taken to be as efficient as {', '.join(measured)}'s"
 
 
 # Both words mean every chip of the catalogue.
@@ -105,8 +108,7 @@ def read_targets(on: Any) -> tuple[dict[str, tuple[Chip, Slice | None]], bool]:
     if any(part.lower() in ANYWHERE for part in parts):
         if len(parts) > 1:
             raise InputError(f"--on is {shorten(on)}; 'any' is every chip of the catalogue and stands alone.")
-        catalogue = ((name, load_chip(name)) for name in chip_names())
-        return {name: (chip, None) for name, chip in catalogue if not chip.announced}, True
+        return {chip.name: (chip, None) for chip in candidates()}, True
     for part in parts:
         # what follows a + is a change of the chip (h100+hbm=2x); another chip there is meant as a second half of the
         # slice

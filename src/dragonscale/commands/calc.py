@@ -1,19 +1,24 @@
 """`dscale calc`: a calculation read, worked out and laid out."""
 
+import re
 from typing import Any, ClassVar
 
 import msgspec
 
-from dragonscale.blocks.sheet import Block, Column, Prose, Sheet, Verbatim, table
+from dragonscale.blocks.sheet import Block, Column, NextStep, Prose, Sheet, Verbatim, sheet, table
 from dragonscale.commands.questions.facts import CalcQuestion
 from dragonscale.commands.record import Face, Record, bind
 from dragonscale.course.calculator.answer import AnswerLine, converted, work_out
 from dragonscale.course.calculator.functions import parts_of
 from dragonscale.course.calculator.measure import Measure
 from dragonscale.course.calculator.shown import in_base, shown, six_digits
-from dragonscale.errors import InputError
+from dragonscale.course.finding import find_by_words
+from dragonscale.errors import InputError, shorten
 from dragonscale.listener import Listener
 from dragonscale.physics.units import render
+
+# A plain number of thousands, which as the length of a sequence would be one of powers of two: 8k, 32k, 128k.
+_THOUSANDS = re.compile(r"(?<![\w.$])(\d+)k(?![\w.])")
 
 
 class CalcLine(msgspec.Struct):
@@ -60,11 +65,48 @@ class CalcReport(Record):
         return f"{self.expression}: {self.text}"
 
 
-def ask(question: CalcQuestion, listener: Listener) -> CalcReport:
-    """The value of the last expression, those before it, and what each name stood for."""
+class MatchRow(msgspec.Struct):
+    """A function or a problem: its name, what it is about, and how to ask for it."""
+
+    name: str
+    about: str
+    command: str
+
+
+class MatchesReport(Record):
+    """What the calculator and the course have about some words, the best first."""
+
+    ROWS: ClassVar[str] = "matches"
+
+    words: str
+    matches: list[MatchRow]
+
+    def headline(self) -> str:
+        return f"{self.words}: {len(self.matches)} functions and problems"
+
+
+def matches_report(words: str) -> MatchesReport:
+    """Functions and problems about some words."""
+    matches = [MatchRow(match.name, match.about, match.command) for match in find_by_words(words)]
+    if not matches:
+        raise InputError(f"No function and no problem is about {shorten(words)}; `dscale learn` lists the chapters.")
+    return MatchesReport(words, matches)
+
+
+def ask(question: CalcQuestion, listener: Listener) -> CalcReport | MatchesReport:
+    """The value of the last expression, those before it, and what each name stood for; with `find`, what there is."""
+    if question.find:
+        return matches_report(question.find).came_from(question, listener.notes)
+    if not question.expression:
+        raise InputError("Give an expression, such as '1e12 FLOP / v6e.bf16', or --find WORDS.")
     worked = work_out(question.expression, question.source, question.solve, question.set)
     for text in worked.notes:
         listener.note(text)
+    for thousands in _THOUSANDS.findall(question.expression):
+        listener.note(
+            f"{thousands}k is {float(thousands) * 1e3:,.0f}, as counts are; a length such as --seq {thousands}k is "
+            f"{float(thousands) * 2**10:,.0f} tokens, {thousands}Ki here."
+        )
     answers = [msgspec.structs.replace(_line(line, question.to), case=line.case) for line in worked.lines]
     last = answers[-1]
     names = [_name(name, *meaning) for name, meaning in worked.looked.items()]
@@ -158,4 +200,12 @@ def _told(line: CalcLine) -> str:
     return text
 
 
+def matches_blocks(report: MatchesReport, _detail: bool) -> Sheet:
+    """One row for each match."""
+    rows = [[row.name, row.about] for row in report.matches]
+    columns = [Column("name"), Column("about", wrap=True)]
+    return sheet(table(columns, rows), NextStep(report.matches[0].command, "Such as:"))
+
+
 bind(CalcReport, Face(calc_blocks))
+bind(MatchesReport, Face(matches_blocks))

@@ -122,6 +122,7 @@ def chip_blocks(report: reports.ChipReport, _detail: bool) -> Sheet:
         table(sources, others, "As other sources give it"),
         grid("price-book", report.book, own={"$": _dollars}),
         facts(
+            ("sold with", ", ".join(report.capacities) if len(report.capacities) > 1 else ""),
             ("parts", ", ".join(counts)),
             ("ICI", report.wires),
             *(("switches", line) for line in report.wiring),
@@ -159,7 +160,13 @@ def slice_blocks(report: reports.SliceReport, _detail: bool) -> Sheet:
     if cables[1:]:
         joined = ", ".join(cables).replace(" node,", " in nodes,", 1)
     shown = summary(
-        "slice-facts", report, far=report.farthest_hops or None, cables=joined, wiring="; ".join(report.wiring) or None
+        "slice-facts",
+        report,
+        far=report.farthest_hops or None,
+        cables=joined,
+        wiring="; ".join(report.wiring) or None,
+        pcie_each=report.pcie_bytes_per_s and report.pcie_bytes_per_s / report.chips,
+        dcn_each=report.dcn_bytes_per_s and report.dcn_bytes_per_s / report.chips,
     )
     return sheet(title, axes, tiers, shown, Prose(_weakest(report), "key"))
 

@@ -83,6 +83,8 @@ class ChipReport(Record):
     facts: list[ChipFact]
     sources: dict[str, str]
     pod: PodTotals | None = None
+    capacities: list[str] = []
+    """The sizes of memory that it is sold with, the usual one last, where there are several."""
     book: list[Offer] = []
     """What an hour costs by kind, provider and date; of kind `buy`, what a chip costs."""
     announced: bool = False
@@ -172,7 +174,9 @@ def chip_report(chip: Chip) -> ChipReport:
         others = [OtherReading(_plain(other.value), other.source, other.note) for other in fact.also]
         origin = fact.dimension, fact.per, fact.direction, fact.source, fact.note
         facts.append(ChipFact(path, _plain(fact.value), *origin, others))
-    fields = shared(ChipReport, chip, facts=facts, network=network, price=_price(chip))
+    fields = shared(
+        ChipReport, chip, capacities=list(chip.capacities), facts=facts, network=network, price=_price(chip)
+    )
     return ChipReport(
         **fields,
         bf16_flops_per_s=chip.peak("bf16"),

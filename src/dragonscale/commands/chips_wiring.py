@@ -75,6 +75,9 @@ def host_text(chip: Chip) -> str:
     shape = ""
     if chip.host_shape:
         shape = f" ({'x'.join(map(str, chip.host_shape))})"
+    chips = f"{chip.host_chips} chip{'s' * (chip.host_chips > 1)}"
+    if chip.unified:
+        return f"{chips}; one memory for GPU and CPU"
     rates = [("PCIe", chip.pcie), ("DCN", chip.dcn if isinstance(chip.network, Torus) else None)]
     each = ", ".join(f"{name} {render(rate, 'bytes/s', 4)} a chip" for name, rate in rates if rate)
-    return f"{chip.host_chips} chips{shape}{f'; {each} one way' if each else ''}"
+    return f"{chips}{shape}{f'; {each} one way' if each else ''}"

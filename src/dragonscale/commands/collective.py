@@ -63,6 +63,7 @@ def ask(question: CollectiveQuestion, listener: Listener) -> reports.CollectiveR
         )
         return sent.came_from(None, listener.notes)
     understood = read_question(question, listener)
+    _note_unnamed_axes(question, understood, listener)
     report = reports.collective_report(
         understood.kind,
         read_volume(question.size, understood),
@@ -73,6 +74,22 @@ def ask(question: CollectiveQuestion, listener: Listener) -> reports.CollectiveR
     )
     report.array = question.size if "[" in str(question.size) else ""
     return report.came_from(understood, listener.notes)
+
+
+def _note_unnamed_axes(question: CollectiveQuestion, understood: CollectiveAsked, listener: Listener) -> None:
+    """Say how an array is read that names no axes where the mesh has others than those of the collective: whether these
+    split it too makes a difference of as many times as they have chips."""
+    if "[" not in str(question.size):
+        return
+    array = parse_array(question.size)
+    others = [axis for axis, size in understood.mesh.axes.items() if axis not in understood.axes and int(size) > 1]
+    if array.axes or array.partial or not others:
+        return
+    count, names = int(understood.mesh.size(*others)), ", ".join(others)
+    listener.note(
+        f"{question.size} is read as whole in each group. If {names} split it too, a group has 1/{count} of it: name "
+        f"the axes in the array, such as [8192_{understood.axes[0]}, 32768_{others[0]}]."
+    )
 
 
 def read_volume(text: str, understood: CollectiveAsked | None = None) -> float:
@@ -129,7 +146,13 @@ def collective_blocks(report: reports.CollectiveReport, _detail: bool) -> Sheet:
         tiers = grid("collective-tiers", report.tiers, own=counted)
     else:
         tiers = None
-    return sheet(Title(title, f"mesh {mesh}"), Prose(report.advice, "key"), _terms(report), tiers, _inside(report))
+    return sheet(
+        Title(title, f"mesh {mesh}"),
+        Prose(report.advice, "key"),
+        _terms(report),
+        tiers,
+        _inside(report),
+    )
 
 
 def _terms(report: reports.CollectiveReport) -> Grid:

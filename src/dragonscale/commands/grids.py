@@ -11,11 +11,12 @@
 import functools
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from string import Formatter
 from typing import Any
 
-from dragonscale.blocks.sheet import Facts, Grid, amount, facts, records
+from dragonscale.blocks.sheet import FactLine, Facts, Grid, amount, facts, records
 
 
 @functools.cache
@@ -63,15 +64,15 @@ def summary(name: str, row: Any, **values: Any) -> Facts:
     """The facts of a record by the templates of the file; one that tells something of None is left out."""
     values_known, written, lines = {"row": row, **values}, _Written(), []
     for label, what in _described()[name].items():
-        # a template, alone or with a tone
-        text, *tone = what if isinstance(what, list) else [what]
+        line = FactLine(label, **(what if isinstance(what, dict) else {"text": what}))
         # the values that the template names
-        fields = [field for _, field, _, _ in written.parse(text) if field]
+        fields = [field for _, field, _, _ in written.parse(line.text) if field]
         is_known = all(values_known[field.partition(".")[0]] is not None for field in fields)
         if is_known and all(written.get_field(field, (), values_known)[0] is not None for field in fields):
-            lines.append(
-                (label, written.format(text, **values_known), *(tone_text.format(**values_known) for tone_text in tone))
+            text, tone, brief = (
+                written.format(template, **values_known) for template in (line.text, line.tone, line.brief)
             )
+            lines.append(replace(line, text=text, tone=tone, brief=brief))
     return facts(*lines)
 
 

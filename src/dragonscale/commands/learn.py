@@ -6,6 +6,7 @@ from typing import ClassVar
 import msgspec
 
 from dragonscale.blocks.sheet import Block, Column, NextStep, Prose, Sheet, Title, Verbatim, facts, sheet, table
+from dragonscale.commands.calc import MatchesReport, matches_report
 from dragonscale.commands.grids import grid
 from dragonscale.commands.questions.facts import LearnQuestion
 from dragonscale.commands.record import Face, Record, bind
@@ -114,8 +115,10 @@ class ProblemReport(Record):
         return f"{self.problem}: {self.told or self.title}"
 
 
-def ask(question: LearnQuestion, listener: Listener) -> CourseReport | LessonReport | ProblemReport:
+def ask(question: LearnQuestion, listener: Listener) -> CourseReport | LessonReport | ProblemReport | MatchesReport:
     """What the question is about; an answer that is given is judged and kept."""
+    if question.find:
+        return matches_report(question.find).came_from(question, listener.notes)
     return _answer(question).came_from(question, listener.notes)
 
 

@@ -89,6 +89,11 @@ class Record(msgspec.Struct, dict=True):
         """The answer laid out; `detail` adds what stands behind it (`--explain`)."""
         return _FACES[type(self)].sheet(self, detail)
 
+    def printed(self, detail: bool = False) -> Sheet:
+        """The answer as a terminal shows it: short, or with all that stands behind it."""
+        sheet = self.sheet(detail)
+        return sheet if detail else sheet.brief()
+
     @property
     def exit_code(self) -> int:
         """What the command returns: 0 ok, 3 infeasible, 4 target missed."""
@@ -169,7 +174,7 @@ class Record(msgspec.Struct, dict=True):
         return f"<{type(self).__name__}: {self.headline()}>"
 
     def __str__(self) -> str:
-        return text_of(self._told())
+        return text_of(self._told().brief())
 
     def _repr_html_(self) -> str:
         return html_of(self._told())

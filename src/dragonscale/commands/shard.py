@@ -9,7 +9,15 @@ from dragonscale.commands.given import maybe_target, mesh_of, sizes_of, written_
 from dragonscale.commands.grids import grid
 from dragonscale.commands.questions.operations import ShardQuestion
 from dragonscale.commands.record import Face, bind
-from dragonscale.commands.shard_report import LineReport, MoveRow, ShardReport, StrategyRow, prepare, shard_report
+from dragonscale.commands.shard_report import (
+    LineReport,
+    MoveRow,
+    ShardReport,
+    StrategyRow,
+    Value,
+    prepare,
+    shard_report,
+)
 from dragonscale.errors import InputError
 from dragonscale.listener import Listener
 from dragonscale.physics.hardware.changes import check_effect, with_changes
@@ -97,12 +105,15 @@ def _ways(line: LineReport) -> list[Block]:
         if not way.computes and not way.collectives:
             blocks.append(Prose("Free: each chip keeps its part of what it has."))
             continue
-        blocks.append(_way(way, number))
+        blocks.append(_way(way, number, line.strategies[0].wire_bytes_per_chip))
         blocks += [Prose(_spread(row)) for row in way.collectives if number == 1 and row.spread_s is not None]
+    if line.more_ways and len(line.strategies) > 1:  # of a chain only the cheapest way of each einsum is shown
+        more = f"{line.more_ways} more way{'s' * (line.more_ways > 1)}"
+        blocks.append(Prose(f"{more}: --alternatives {len(line.strategies) + line.more_ways}.", "dim"))
     return blocks
 
 
-def _way(way: StrategyRow, number: int) -> Grid:
+def _way(way: StrategyRow, number: int, least: Value) -> Grid:
     """One way as a table of its steps, in the order in which they run."""
     rows = [_move(row) for row in way.collectives if row.when == "before"]
     if way.computes:
@@ -115,6 +126,8 @@ def _way(way: StrategyRow, number: int) -> Grid:
         rows.append([f"{_work(way.local)} {way.local}", work, _longer(way)])
     rows += [_move(row) for row in way.collectives if row.when == "after"]
     head = f"{number}. {'cheapest' if number == 1 else 'or'}: {amount(way.wire_bytes_per_chip, 'bytes')} sent per chip"
+    if number > 1 and isinstance(least, float) and isinstance(way.wire_bytes_per_chip, float) and least:
+        head += f" ({way.wire_bytes_per_chip / least:.3g}x)"
     if way.bound_by:
         times = {"compute": way.math_s, "HBM": way.hbm_s, "network": way.comms_s}
         each = ", ".join(f"{name} {amount(time, 's')}" for name, time in times.items())

@@ -92,6 +92,8 @@ class LineReport(msgspec.Struct):
     book_case: int
     arrays: list[ArrayRow]
     strategies: list[StrategyRow]
+    more_ways: int = 0
+    """Legal ways that are not listed."""
 
 
 class BlockRow(msgspec.Struct):
@@ -224,7 +226,7 @@ def line_report(planned: PlannedEinsum, sizes: dict[str, Number], mesh: Mesh, ma
         local, total = shown(local_bytes(array, sizes, mesh)), shown(total_bytes(array, sizes, mesh))
         rows.append(ArrayRow(str(array), shape, local, total, int(mesh.size(*replicated_over(array, mesh)))))
     ways = [_strategy_row(strategy, sizes, mesh) for strategy in planned.ways[:max_ways]]
-    return LineReport(str(line), book_case(line), rows, ways)
+    return LineReport(str(line), book_case(line), rows, ways, len(planned.ways) - len(ways))
 
 
 def _strategy_row(strategy: Strategy, sizes: dict[str, Number], mesh: Mesh) -> StrategyRow:

@@ -27,10 +27,11 @@ import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, ParamSpec, TypeVar, get_args, get_origin
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, cast, get_args, get_origin
 
 from dragonscale.commands.questions.flag import Field, Switch, Thing, fields_of
 from dragonscale.commands.questions.shared import ALWAYS, Output
+from dragonscale.commands.questions.synonyms import Reading, flag_in_python, names_with_synonyms, takes_value
 from dragonscale.errors import InputError, nearest
 from dragonscale.listener import Listener, without_numeric_warnings
 
@@ -62,6 +63,8 @@ class Command(Generic[Params, Answer]):
     """The flags of `Output` that it takes beyond those of every command."""
     charts: tuple[str, ...]
     """What `--chart` offers."""
+    common: tuple[str, ...]
+    """The flags of its first screen of help, the most common first; all of them where empty."""
     tool: bool
     """Whether agents may call it (`dscale mcp`): not what runs for long, or is there for its files."""
 
@@ -86,9 +89,9 @@ class Command(Generic[Params, Answer]):
         name, fields, answer = self.load.__name__, self.asked(), self.load()
 
         def ask(*given: Params.args, **named: Params.kwargs) -> Answer:
-            check_call(name, fields, given, named)
+            reading, question = read_call(name, fields, given, named), cast(Callable[..., Any], self.question)
             with python_words(fields), without_numeric_warnings():
-                return answer(self.question(*given, **named), Listener())
+                return answer(question(**reading.values), heard(reading))
 
         ask.__name__ = ask.__qualname__ = name
         ask.__module__ = "dragonscale"
@@ -108,6 +111,7 @@ def command(
     charts: tuple[str, ...] = (),
     *,
     name: str = "",
+    common: tuple[str, ...] = (),
     tool: bool = True,
 ) -> Callable[[Callable[[], Callable[[Any, Listener], Answer]]], Command[Params, Answer]]:
     """Declare a command by the function that loads what answers it; `name` where Python has taken the word."""
@@ -126,23 +130,28 @@ def command(
             page,
             (*outputs, *CHARTS) if charts else outputs,
             charts,
+            common,
             tool,
         )
 
     return declared
 
 
-def check_call(name: str, fields: Sequence[Field[Any, Any]], given: Sequence[Any], named: Mapping[str, Any]) -> None:
-    """Refuse a call that Python would refuse, in the name of the function that was called.
+def read_call(name: str, fields: Sequence[Field[Any, Any]], given: Sequence[Any], named: Mapping[str, Any]) -> Reading:
+    """The values of a call by the names of fields, where keywords may be those of other software. What Python would
+    refuse is refused in the name of the function that was called.
 
     >>> from dragonscale.commands.questions.train import TrainQuestion
-    >>> check_call("train", fields_of(TrainQuestion), ("llama3-8b",), {"bach": "4M"})
+    >>> fields = fields_of(TrainQuestion)
+    >>> read_call("train", fields, ("llama3-8b",), {"gpus": "h100:8"})
+    Reading(values={'model': 'llama3-8b', 'on': 'h100:8'}, notes=('gpus is read as on="h100:8".',))
+    >>> read_call("train", fields, ("llama3-8b",), {"bach": "4M"})
     Traceback (most recent call last):
     TypeError: ds.train() has no parameter 'bach'; did you mean 'batch'?
     """
     names = [field.name for field in fields]
     for word in named:
-        if word not in names:
+        if word not in names and takes_value(flag_in_python(word), fields) is None:
             close = nearest(word, names)
             hint = f"did you mean {close!r}?" if close else f"it takes {', '.join(names)}."
             raise TypeError(f"ds.{name}() has no parameter {word!r}; {hint}")
@@ -152,9 +161,20 @@ def check_call(name: str, fields: Sequence[Field[Any, Any]], given: Sequence[Any
     for word in placed:
         if word in named:
             raise TypeError(f"ds.{name}() is given {word} twice: by its place and by its name.")
+    with python_words(fields):
+        reading = names_with_synonyms(fields, dict(zip(names, given, strict=False)) | dict(named))
     for field in fields:
-        if field.required and field.name not in (*placed, *named):
+        if field.required and field.name not in reading.values:
             raise TypeError(f"ds.{name}() needs {field.name}: {field.about}")
+    return Reading(reading.values, tuple(in_python(note, fields) for note in reading.notes))
+
+
+def heard(reading: Reading) -> Listener:
+    """A listener that has heard how a call was read."""
+    listener = Listener()
+    for note in reading.notes:
+        listener.note(note)
+    return listener
 
 
 @contextlib.contextmanager
@@ -170,20 +190,24 @@ def python_words(fields: Sequence[Field[Any, Any]]) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        names = {field.flag: field.name for field in fields if not field.place}
-        words = {field.flag: field.offers for field in fields if isinstance(field.offers, tuple)}
-        names |= {"--no" + flag[1:]: f"{name}=False, not" for flag, name in names.items()}
+        raise type(error)(in_python(str(error), fields)) from None
 
-        def spelled(found: re.Match[str]) -> str:
-            flag, value = found[1], (found[2] or "").strip()
-            if flag not in names:
-                return found[0]
-            if not any(map(str.isdigit, value)) and value not in words.get(flag, ()):  # the sentence goes on
-                return f"{names[flag]}={found[2] or ''}"
-            return f'{names[flag]}="{value}"'
 
-        said = re.sub(r"(--[a-z][a-z0-9-]*)(?![\w-])( [\w./:%,=*+-]+(?<![.,:]))?", spelled, str(error))
-        raise type(error)(said) from None
+def in_python(text: str, fields: Sequence[Field[Any, Any]]) -> str:
+    """A sentence with keywords in place of flags."""
+    names = {field.flag: field.name for field in fields if not field.place}
+    offers = {field.flag: field.offers for field in fields if isinstance(field.offers, tuple)}
+    names |= {"--no" + flag[1:]: f"{name}=False, not" for flag, name in names.items()}
+
+    def keyword(match: re.Match[str]) -> str:
+        flag, value = match[1], (match[2] or "").strip()
+        if flag not in names:
+            return match[0]
+        if not any(map(str.isdigit, value)) and value not in offers.get(flag, ()):  # the sentence goes on
+            return f"{names[flag]}={match[2] or ''}"
+        return f'{names[flag]}="{value}"'
+
+    return re.sub(r"(--[a-z][a-z0-9-]*)(?![\w-])( [\w./:%,=*+-]+(?<![.,:]))?", keyword, text)
 
 
 @functools.cache

@@ -116,7 +116,7 @@ def parse(text: str | float, dimension: str, what: str = "value") -> float:
         examples = " or ".join(form.format(match["number"]) for form in rules["bare"])
         raise InputError(f"{_subject(what)} is {shorten(text)}, which has no unit; write {examples}.")
     if unit not in units:
-        problem = f"has the unit {shorten(unit)}, which is not one of {rules['name'].split(' ', 1)[1]}"
+        problem = f"has the unit {shorten(unit)}, which is no unit of {rules['name'].split(' ', 1)[1]}"
         if close := nearest(unit, units):
             problem += f" (did you mean {close!r}?)"
         raise _refused(text, dimension, what, problem)

@@ -7,6 +7,7 @@
 | mooncake | a JSON object a line: `timestamp` (ms), `input_length`, `output_length`, `hash_ids` | Mooncake |
 | served | the same with `block_tokens`, `kv_tokens` and measured latencies | `dscale run serve --record` |
 | plain | `arrival_s,input_tokens,output_tokens` | anyone |
+| benchmark | JSON of a benchmark of a server, or conversations | `benchmark_files` |
 
 Each may be gzipped. Arrivals count from the first. A row without prompt or output is a failed call (BurstGPT has them)
 and is left out. Files are read twice: once to check and count, once as they are replayed, a line at a time.
@@ -30,6 +31,7 @@ import msgspec
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.physics.units import MAX_SEQUENCE_TOKENS
+from dragonscale.simulation.benchmark_files import HEAD, BenchmarkFile, may_be_benchmark, parse_benchmark
 from dragonscale.simulation.request import SimulatedRequest
 from dragonscale.simulation.traffic import Replay
 from dragonscale.tables import check_regular
@@ -193,6 +195,23 @@ TABLES: dict[str, tuple[tuple[str, str, str], Callable[[str], float]]] = {
 }
 
 
+MAX_DOCUMENT = 2 << 30
+"""Characters of a file that is read as a whole."""
+
+
+def read_benchmark(path: Path | str) -> BenchmarkFile | None:
+    """The requests of a file that a benchmark wrote, or of conversations; None for a file of another kind."""
+    source = _source(path)
+    with _opened(source) as file:
+        if not may_be_benchmark(file.readline(HEAD)):
+            return None
+        file.seek(0)
+        text = file.read(MAX_DOCUMENT + 1)
+    if len(text) > MAX_DOCUMENT:
+        raise InputError(f"The file {shorten(source.name, 120)} is larger than {MAX_DOCUMENT >> 30} GiB.")
+    return parse_benchmark(text, f"The file {shorten(source.name, 120)}")
+
+
 def trace_format(path: Source) -> str:
     """Which of the formats a file has: azure, burstgpt, mooncake or plain."""
     with _opened(path) as file:
@@ -207,7 +226,8 @@ def trace_format(path: Source) -> str:
         raise InputError(f"The trace {shorten(path.name, 120)} is empty.")
     raise InputError(
         f"The trace {shorten(path.name, 120)} begins with {shorten(first)}; wanted are the columns of an Azure, "
-        "BurstGPT or plain trace (arrival_s,input_tokens,output_tokens) or the JSON lines of a Mooncake trace."
+        "BurstGPT or plain trace (arrival_s,input_tokens,output_tokens), the JSON lines of a Mooncake trace, or a file "
+        "of vllm bench, GuideLLM, AIPerf, inference-perf or ShareGPT."
     )
 
 
@@ -251,12 +271,38 @@ def _session(blocks: tuple[int, ...], ends: dict[int, int], number: int) -> int:
     return session
 
 
-def read_trace(path: Path | str, speed: float = 1.0) -> Replay:
-    """Traffic from a file, `speed` times as fast as it was recorded."""
+def read_trace(path: Path | str, speed: float = 1.0, times: Iterator[float] | None = None) -> Replay:
+    """Traffic from a file, `speed` times as fast as it was recorded. A file of lengths alone takes its arrivals from
+    `times`, in seconds, which others do without."""
     path = _source(path)
+    if benchmark := read_benchmark(path):
+        requests = tuple(_benchmark_requests(benchmark, times, path.name))
+        return Replay(lambda: iter(requests), len(requests), speed, note=benchmark.note)
+    if times is not None:
+        raise InputError("A trace says when requests come; leave --rate and --clients out, or use --speed.")
     kind = trace_format(path)
     count = sum(1 for _ in _rows(path, kind))
     return Replay(lambda: _rows(path, kind), count, speed, after=_recorded_order(path))
+
+
+def _benchmark_requests(
+    benchmark: BenchmarkFile, times: Iterator[float] | None, name: str
+) -> Iterator[SimulatedRequest]:
+    """The requests of a benchmark, from time 0."""
+    arrivals = [request.arrival_s for request in benchmark.requests]
+    if benchmark.has_times and times is not None:
+        raise InputError("A trace says when requests come; leave --rate and --clients out, or use --speed.")
+    if not benchmark.has_times and times is None:
+        raise InputError(
+            f"The file {shorten(name, 120)} ({benchmark.title}) has lengths of requests and not when they came: "
+            "`dscale simulate MODEL --on SLICE --trace FILE --rate 4/s` sends them at a rate."
+        )
+    start = arrivals[0] or 0.0
+    for number, request in enumerate(benchmark.requests):
+        since = next(times) if times is not None else (request.arrival_s or 0.0) - start
+        if not 0 <= since < MAX_SECONDS or max(request[1:3]) > MAX_SEQUENCE_TOKENS:
+            raise InputError(f"Request {number + 1} of {shorten(name, 120)} has a length or a time that none has.")
+        yield SimulatedRequest(number, since, request.input_tokens, request.output_tokens)
 
 
 def _recorded(line: str) -> RecordedLine:

@@ -182,6 +182,8 @@ class Replay:
     speed: float = 1.0
     brought: Brought = PLAIN
     after: Mapping[int, tuple[int, float]] = field(default_factory=dict)
+    note: str = ""
+    """What the file was read as, where that is worth a sentence."""
 
     def __post_init__(self) -> None:
         if self.speed <= 0:

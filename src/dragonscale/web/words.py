@@ -58,6 +58,8 @@ def question_of(command: str, fields: Mapping[str, Any], dropped: Mapping[str, s
     name = command.replace(" ", "_")
     if name not in commands:
         raise unknown("question", command, commands)
+    # names of other software first: what they say is looked at as what it is read as
+    fields = commands[name].read(fields).values
     for field, value in fields.items():
         for text in value if isinstance(value, list) else [value]:
             if isinstance(text, str) and looks_like_file(text):

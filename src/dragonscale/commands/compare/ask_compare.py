@@ -47,7 +47,7 @@ from dragonscale.serving.engine.plan_file import load_serving_plan
 from dragonscale.tables import read_table
 from dragonscale.training.advice.crossing import Choice
 from dragonscale.training.advice.overtaking import overtaking, price_where
-from dragonscale.training.plan.plan_file import is_plan_path, load_training_file
+from dragonscale.training.plan.plan_file import given_settings, is_plan_path, load_training_file
 from dragonscale.training.plan.tuning import FIELDS
 
 BEST = "best"
@@ -59,6 +59,8 @@ MAX_SIDES = 12
 _SERVING = {"engine", "traffic", "targets", "launch", "speculation", "prefill", "replicas"}
 # Flags of serving that every side has alike, beside targets and the load.
 _SERVED = ("prompt", "output", "kv_dtype", "max_seqs", "memory_fraction")
+# Settings that plans of training and of serving both have.
+_OF_BOTH = frozenset({"tensor", "pipe", "expert", "data", "context"})
 _MEASURED = re.compile(r"(?P<plan>.*\S)\s*=\s*(?P<time>[\d.]+\s*(?:ms|s|min))")
 
 
@@ -80,6 +82,7 @@ class CompareAsked:
     serving: bool
     candidates: list[Contender] = field(default_factory=list)
     answers: list[Any] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 def read_question(question: CompareQuestion) -> CompareAsked:
@@ -90,10 +93,12 @@ def read_question(question: CompareQuestion) -> CompareAsked:
         return _of_answers(question, answers)
     plans = list(map(_read_plan, question.things)) or [Contender()]
     serving = _serves(question, plans)
+    notes: list[str] = []
+    if not serving and not _trains(question, plans):
+        serving = True
+        notes = ["Compared for serving; --batch 4M --seq 8192 compares training."]
     places = _several(question.on)
     programs = _programs(question.engine if serving else question.stack)
-    if not serving and not any(is_plan_path(plan.plan) for plan in plans):
-        _check_training(question)
     candidates = [replace(plan, on=on, software=software) for plan, on, software in product(plans, places, programs)]
     if question.measured.strip():
         candidates[0] = replace(candidates[0], measured=question.measured.strip())
@@ -107,21 +112,24 @@ def read_question(question: CompareQuestion) -> CompareAsked:
         raise InputError("The comparison lacks a model; give --model, such as llama3-70b.")
     if serving and any(candidate.measured for candidate in candidates):
         raise InputError("A measured time is that of a training step; leave it out, or --prompt and --output.")
-    return CompareAsked(question, serving, candidates)
+    return CompareAsked(question, serving, candidates, notes=notes)
 
 
-def _check_training(question: CompareQuestion) -> None:
-    """Refuse a comparison of which nothing says whether it is of training or of serving, with both commands."""
-    if written(question.batch) and written(question.seq):
-        return
-    if written(question.method):  # fine-tuning has a usual batch and sequence
-        return
-    things = [written(question.model) or "llama3-8b", *map(written, question.things)]
-    start = f"dscale compare {shlex.join(things)} --on {written_slices(question.on) or 'h100:8'}"
-    raise InputError(
-        f"A comparison of training needs --batch and --seq, one of serving --prompt or --output: "
-        f"`{start} --batch 4M --seq 8192`, or `{start} --prompt 2048 --output 512`."
-    )
+def _trains(question: CompareQuestion, plans: list[Contender]) -> bool:
+    """Whether a comparison without lengths of requests is of training: a flag or a plan says something that only
+    training has."""
+    flags = (question.batch, question.seq, question.tokens, question.stack, question.numerics, question.measured)
+    if any(map(written, (*flags, question.method, question.teacher))) or question.lora_rank is not None:
+        return True
+    for plan in plans:
+        text = written(plan.plan)
+        try:
+            settings = given_settings(text) if text and not is_plan_path(text) else frozenset()
+        except InputError:  # a plan of serving, or one that is refused where it is read
+            settings = frozenset()
+        if plan.measured or is_plan_path(text) or not settings <= _OF_BOTH:
+            return True
+    return False
 
 
 def written_slices(on: Any) -> str:
@@ -134,13 +142,24 @@ def _with_model(question: CompareQuestion) -> CompareQuestion:
     if not question.things:
         return question
     first = question.things[0]
-    if not isinstance(first, str) or not is_preset(first.strip()):
+    if not isinstance(first, str) or not _names_model(first.strip()):
         return question
     if written(question.model):
         raise InputError(
             f"{shorten(first)} is a model and --model is {shorten(written(question.model))}; give one of them."
         )
     return replace(question, model=first.strip(), things=tuple(question.things[1:]))
+
+
+def _names_model(text: str) -> bool:
+    """Whether a word is a model and no plan: a preset, an org/name of the Hub, a config or a checkpoint.
+
+    >>> [_names_model(text) for text in ("llama3-8b", "Qwen/Qwen3-8B", "my/config.json", "tp8 pp4", "plans/a.toml")]
+    [True, True, True, False, False]
+    """
+    if is_preset(text) or text.endswith((".json", ".gguf")):
+        return True
+    return "/" in text and not is_plan_path(text) and not set(text) & {" ", "="}
 
 
 def _with_slices(question: CompareQuestion) -> CompareQuestion:
@@ -258,6 +277,8 @@ class _OneSide(Listener):
 def ask(question: CompareQuestion, listener: Listener) -> CompareReport:
     """Read a question, ask each side, compare them."""
     comparison = read_question(question)
+    for note in comparison.notes:
+        listener.note(note)
     answers = comparison.answers or _answers(comparison, listener)
     return compared(answers, comparison.serving).came_from(comparison, listener.notes)
 
@@ -391,7 +412,8 @@ def _blocks(report: CompareReport, detail: bool) -> Sheet:
     sheet, command = compare_blocks(report, detail), next_command(report)
     if not command:
         return sheet
-    return Sheet((*sheet.blocks, NextStep(command, "Next:")))
+    why = "Next:" if detail else "More with --explain. Next:"
+    return Sheet((*sheet.blocks, NextStep(command, why)))
 
 
 def _by_price(sides: list[Side]) -> list[str]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from dragonscale.blocks.sheet import (
+    EXPLAINED,
     BarPart,
     Block,
     Column,
@@ -13,6 +14,7 @@ from dragonscale.blocks.sheet import (
     StackedBar,
     Title,
     amount,
+    explained,
     facts,
     sheet,
     table,
@@ -34,16 +36,39 @@ def compare_blocks(report: CompareReport, detail: bool) -> Sheet:
     if detail and any(difference.settings for difference in report.differences):
         settings = _settings(report)
     return sheet(
-        Title(f"{report.model}: {len(report.sides)} sides of {report.kind}", report.workload),
+        Title(
+            f"{report.model}: {len(report.sides)} sides of {report.kind}",
+            report.workload,
+            verdict_text(report),
+            "good" if report.best is not None else "bad",
+        ),
         _summary(report),
         _figures(report),
-        *_bars(report),
-        _terms(report, detail),
+        *map(explained, _bars(report)),
+        explained(terms) if (terms := _terms(report, detail)) is not None else None,
         settings,
         *(Prose(f"{side.key}: {side.measured}") for side in report.sides if side.measured),
-        Prose("\n".join(report.overtakes)),
-        Prose("\n".join(report.notes), "dim"),
+        Prose("\n".join(report.overtakes), level=EXPLAINED),
+        Prose("\n".join(report.notes), "dim", EXPLAINED),
     )
+
+
+def verdict_text(report: CompareReport) -> str:
+    """Which side is best, and by how much where there are two."""
+    best = report.best
+    if best is None:
+        return "None of them can run."
+    unable = [side.key for side in report.sides if not side.feasible]
+    able = [side for side in report.sides if side.feasible and side is not best]
+    text = f"{best.key} ({best.label}) is best"
+    if report.kind == "training":
+        text = f"{best.key} ({best.label}) is fastest"
+    if able and report.kind == "training":
+        next_s = min(seconds_of(side) / side.tokens for side in able)
+        text += f", by {next_s / (seconds_of(best) / best.tokens) - 1:.1%}"
+    if unable:
+        text += f"; {' and '.join(unable)} cannot run"
+    return f"{text}."
 
 
 def _summary(report: CompareReport) -> Facts:

@@ -176,6 +176,28 @@ def _lettered_tiers(group: Switches) -> LetteredGroup:
     return LetteredGroup(replace(group, levels=tuple(levels)), values, notes)
 
 
+# Where no bytes are given, the gain of adding in switches is that of large messages.
+TYPICAL_BYTES = 1e9
+
+
+def _known_of(kind: str, volume: float, mesh: Mesh, axes: tuple[str, ...], options: Options) -> list[str]:
+    """What is known of a collective besides its time: what it is made of, and what switches gain that add."""
+    sentences: list[str] = []
+    if kind == "all_reduce":
+        sentences.append(
+            "all_reduce = reduce_scatter, then all_gather of the sums, V each; the gather can wait until the whole sum "
+            "is needed (ZeRO updates the weights in between)."
+        )
+    if options.in_network:
+        group, by_chips = mesh.group(axes), replace(options, in_network=False, exact=True)
+        ring, switched = (
+            collective_time(kind, volume, group, how).lower for how in (by_chips, replace(options, exact=True))
+        )
+        if switched:
+            sentences.append(f"The switches add: {float(ring / switched):.3g}x as fast as where the chips add.")
+    return sentences
+
+
 def explain_collective(
     kind: str, volume: float | None, mesh: Mesh, axes: tuple[str, ...], options: Options
 ) -> Explanation:
@@ -207,7 +229,7 @@ def explain_collective(
         equal = sympy.simplify(sympy.sympify(true.latency) / byte_s)
         if not equal.is_zero:
             solutions.append(formula_line("latency = bandwidth at V", equal, values, "bytes"))
-    notes = over_letters.notes
+    notes = [*over_letters.notes, *_known_of(kind, volume or TYPICAL_BYTES, mesh, axes, options)]
     if mesh.size(*axes) == 1:
         notes = [ONE_CHIP]
     return Explanation(
@@ -324,6 +346,16 @@ class _LetteredChain:
 PART_LETTERS = {"d": "D", "f": "F", "n": "N", "k": "K", "h": "H", "g": "H", "v": "V", "e": "E", "z": "F_shared"}
 
 
+def _layer_lines(name: str, layer: Section, values: Values) -> list[FormulaLine]:
+    """Training FLOPs of each part of one layer: forward, and twice as many backward."""
+    t = symbol("T")
+    lines: list[FormulaLine] = []
+    for part, formula in forward_flops([layer], Workload(1, t, t)).items():
+        if formula != 0:
+            lines.append(formula_line(f"{name}: {part} training FLOPs, one layer", 3 * formula, values, "FLOP"))
+    return lines
+
+
 def explain_model(model: Transformer, sequence: int) -> Explanation:
     """Parameters and FLOPs of each part as formulas in the book's letters."""
     lines: list[FormulaLine] = []
@@ -342,5 +374,7 @@ def explain_model(model: Transformer, sequence: int) -> Explanation:
                 lines.append(
                     formula_line(f"{section.name}: {part} FLOPs, one sequence", times * formula, values, "FLOP")
                 )
+        if section.repeat > 1:
+            lines += _layer_lines(section.name, open_section, values)
     note = "Training costs three times the forward FLOPs. T is the sequence length, L the layers of this kind."
     return Explanation(model.name, lines, [], [note])

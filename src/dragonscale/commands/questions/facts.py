@@ -9,9 +9,12 @@ from dragonscale.commands.questions.flag import FILES, SHOW, Length, Question, S
 class CalcQuestion(Question):
     """One or more expressions, assignments and equations."""
 
-    expression: Text = Text(value="EXPR", place=True)
+    expression: Text = Text("", value="EXPR", place=True)
     """An expression such as '1e12 FLOP / v6e.bf16', with names of chips, slices, models and closed forms; 'B=64;
-    2*B' assigns, and an equation is solved for its unknown."""
+    2*B' assigns, and an equation is solved for its unknown. Each answer of several is printed: 'v5p.registers;
+    v5p.registers / v5p.cores'."""
+    find: Text = Text("", "WORDS", group=SHOW)
+    """Search functions and the course's problems by words: 'switch bytes'."""
     to: Several = shared.TO.but(value="UNIT", group=SHOW)
     """The unit of the answer: ms, days, GiB, TFLOP/s, $/h, % …"""
     source: Text = shared.SOURCE.but()
@@ -68,5 +71,7 @@ class LearnQuestion(Question):
     """Show the worked solution and the answer."""
     list: Switch = Switch(group=SHOW)
     """List the problems instead of asking them."""
+    find: Text = Text("", "WORDS", group=SHOW)
+    """Search the problems, and functions of the calculator, by words: 'mean hops'."""
     progress: Text = Text("", "FILE", FILES, offers="files")
     """The file that keeps what you solved; a file of your data folder without it."""

@@ -57,7 +57,8 @@ KINDS = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute", 
 KIND = Text(value="KIND", place=True, offers=KINDS)
 """all_gather, reduce_scatter, all_reduce, all_to_all, permute; send (--from-chip, --to-chip), gather (--to-chip)."""
 BYTES = Text(value="BYTES", place=True)
-"""Bytes of the whole array as the axes' chips see it, such as 34MB, or an array, bf16[4096, 65536]."""
+"""Bytes of the array as one group of chips has it together, such as 34MB, or an array, bf16[4096, 65536]. If axes
+outside the group split it as well, name them: bf16[8192_X, 32768_Y] with --axis X."""
 SLICE_OR_MESH = shared.ON.but()
 """A slice (v5e:8x16, h100:64), or with --mesh a chip."""
 AXIS = Text("", "AXES")

@@ -34,7 +34,8 @@ class RlQuestion(Question):
     spread: Real = Real(None, "SIGMA", limits=(0.01, 3.0))
     """How much lengths of answers differ: the standard deviation of their logarithm (0.75 without it)."""
     lengths: Text = shared.LENGTHS.but()
-    """A file of measured lengths of answers, one to a line, in place of --mean-output and --spread."""
+    """A file of measured lengths of answers, one to a line, or a result of vllm bench, GuideLLM, AIPerf, inference-perf
+    or ShareGPT, in place of --mean-output and --spread."""
     updates: Whole = Whole(1, "N", limits=(1, 10_000))
     """Updates of the weights in a step, each on its part of the answers."""
     oversample: Real = Real(1.0, "TIMES", limits=(1.0, 100.0))

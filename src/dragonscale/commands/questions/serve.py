@@ -1,7 +1,18 @@
 """What `dscale serve` and `ds.serve` can be asked."""
 
 from dragonscale.commands.questions import shared
-from dragonscale.commands.questions.flag import PLAN, SOFTWARE, Question, Real, Several, Switch, Text, Thing, Whole
+from dragonscale.commands.questions.flag import (
+    PLAN,
+    SOFTWARE,
+    Length,
+    Question,
+    Real,
+    Several,
+    Switch,
+    Text,
+    Thing,
+    Whole,
+)
 
 
 class ServeQuestion(Question):
@@ -14,6 +25,8 @@ class ServeQuestion(Question):
     catalogue."""
     prompt: Text = shared.PROMPT
     output: Text = shared.OUTPUT
+    max_context: Length = Length("", "TOKENS")
+    """The longest request that must fit, prompt and output together (32768): an engine's --max-model-len."""
     ttft: Text = shared.TTFT
     tpot: Text = shared.TPOT.but()
     """The time per output token of a request that must be met (30ms, p99:40ms); without it, --itl and --e2e 50ms: 20

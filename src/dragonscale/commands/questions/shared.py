@@ -40,8 +40,8 @@ DEADLINE = Text("", "TIME")
 TOKENS = Text("", "TOKENS")
 """Tokens of the whole run (15T), or 'chinchilla' for 20 a parameter."""
 MEASURED = Text("", "STEP", flag.PLAN)
-"""With --plan: what was measured of it, as a time (8.2s), an MFU (38%) or a rate of a chip (11k tok/s, 420 TFLOP/s).
-Where did the rest go?"""
+"""With --plan: what was measured of it: a time (8.2s, 8.2 s/it), an MFU (38%), a rate of a chip (11k tok/s, 420
+TFLOP/s) or of all (8 samples/s, 0.12 it/s). Where did the rest go?"""
 LENGTHS = Text("", "FILE", offers="files")
 """How long sequences are: a file of lengths in tokens, one to a line, or how they vary."""
 MTBF = Text("", "TIME", flag.RUN)

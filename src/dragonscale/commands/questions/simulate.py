@@ -8,7 +8,8 @@ class TrafficQuestion(Question):
     """A trace to describe."""
 
     file: Text = Text(value="FILE", place=True, offers="files")
-    """A trace: Azure CSV, Mooncake JSONL, BurstGPT CSV or arrival_s,input_tokens,output_tokens; .gz too."""
+    """A trace: Azure CSV, Mooncake JSONL, BurstGPT CSV, arrival_s,input_tokens,output_tokens, or a result of vllm
+    bench, GuideLLM, AIPerf or inference-perf; .gz too."""
 
 
 class SimulateQuestion(Question):
@@ -45,8 +46,9 @@ class SimulateQuestion(Question):
     period: Text = Text("24h", "TIME")
     """The period of a diurnal rate."""
     trace: Text = Text("", "FILE", offers="files")
-    """Replay a trace: Azure CSV, Mooncake JSONL, BurstGPT CSV, arrival_s,input_tokens,output_tokens or --record of
-    run serve."""
+    """Replay a trace: Azure CSV, Mooncake JSONL, BurstGPT CSV, arrival_s,input_tokens,output_tokens, --record of run
+    serve, or a result of vllm bench, GuideLLM, AIPerf or inference-perf; with --rate also ShareGPT and other lengths
+    without times."""
     traffic: Text = Text("", "FILE", offers="files")
     """Classes of traffic, each with its lengths, sessions, targets and priority: a file of [[class]] tables, as `dscale
     traffic` writes it."""

@@ -12,17 +12,22 @@ class TrainQuestion(Question):
     on: Thing = shared.ON.but(default="", needed=True)
     """A slice (v5p:8x16x16, h100:4096), or several (h100:64,v5p:4x4x8, or --on again). A chip alone (h100) asks for
     the fewest of them; 'any' for the cheapest slice of the catalogue."""
-    batch: Text = shared.BATCH.but(default="", needed=True)
-    seq: Text = shared.SEQ.but(default="", needed=True)
+    batch: Text = shared.BATCH.but(default="")
+    """Tokens of a step (4M), or sequences (512seq); 64Ki tokens a chip, up to 4Mi, without it."""
+    seq: Text = shared.SEQ.but(default="")
+    """Tokens of a sequence (8192, 32k); the model's context, up to 8192, without it."""
     tokens: Text = shared.TOKENS.but()
-    """Tokens of the whole run (15T), or 'chinchilla' for 20 a parameter."""
+    """Tokens of the whole run (15T), its steps (1000steps), or 'chinchilla' for 20 a parameter."""
     documents: Text = Text("", "TOKENS")
     """Mean tokens of the documents that a sequence is packed with, none of which sees another."""
     lengths: Text = shared.LENGTHS.but(group=flag.TUNING)
-    """Tokens of each example of a dataset, a number a line or JSONL, which are packed: --documents, and --seq (a power
-    of two that holds 95% of examples whole) and --tokens (--epochs) where they are not given."""
+    """Tokens of each example of a dataset, a number a line, JSONL or ShareGPT, which are packed: --documents, and --seq
+    (a power of two that holds 95% of examples whole) and --tokens (--epochs) where they are not given."""
     epochs: Real = Real(None, "N", flag.TUNING)
-    """With --lengths: passes over the dataset (one without it)."""
+    """With --lengths or --examples: passes over the dataset (one without it)."""
+    examples: Whole = Whole(None, "N", flag.TUNING, limits=(1, 10**12))
+    """Examples of a dataset whose lengths are not known one by one, with their mean (--documents 150): the tokens of a
+    run."""
     method: Text = shared.METHOD
     lora_rank: Whole = shared.LORA_RANK
     lora_targets: Text = shared.LORA_TARGETS

@@ -149,7 +149,10 @@ def _lengths(question: RlQuestion, listener: Listener) -> AnswerLengths:
     if question.lengths.strip():
         if question.mean_output.strip() or question.spread is not None:
             raise InputError("--lengths has the lengths of answers; leave out --mean-output and --spread.")
-        return measured_lengths(list(map(float, read_lengths(question.lengths))), cap)
+        lengths = read_lengths(question.lengths, answers=True)
+        if lengths.note:
+            listener.note(lengths.note)
+        return measured_lengths(list(map(float, lengths.tokens)), cap)
     spread = SPREAD if question.spread is None else question.spread
     if question.mean_output.strip():
         return AnswerLengths(question.mean_output.tokens(listener), cap, spread)

@@ -3,11 +3,25 @@
 import math
 import shlex
 
-from dragonscale.blocks.sheet import Block, Grid, NextStep, Prose, Sheet, Title, Verbatim, amount, facts
+from dragonscale.blocks.sheet import (
+    EXPLAINED,
+    Block,
+    FactLine,
+    Grid,
+    NextStep,
+    Sheet,
+    Title,
+    Verbatim,
+    amount,
+    explained,
+    facts,
+)
 from dragonscale.commands.grids import grid
 from dragonscale.commands.questions.flag import written
 from dragonscale.commands.rl.rl_records import RlPlanRow, RlReport, RlRunRow
+from dragonscale.serving.engine.engine import load_engine
 from dragonscale.simulation.rl.frameworks import framework, tables
+from dragonscale.training.plan.builds import software_of
 
 # From how far on the step of published runs differs from its phases' sum, both are shown.
 MIN_DIFFERENCE = 0.1
@@ -21,19 +35,30 @@ def rl_blocks(report: RlReport, detail: bool) -> Sheet:
         f"{report.prompts:,} prompts x {report.samples:,} answers, prompts of {report.prompt:,} tokens, answers of "
         f"{report.mean_output:,.0f} on average and {report.output:,} at most"
     )
-    title = Title(f"{report.algorithm.upper()} of {report.model} on {report.slice}", work)
     best = report.best
+    tone = "bad" if best is None else "good"
+    title = Title(f"{report.algorithm.upper()} of {report.model} on {report.slice}", work, verdict_text(report), tone)
     if best is None:
-        return Sheet((title, Prose(_nothing(report), "bad")))
+        return Sheet((title,))
     blocks: list[Block] = [title, _summary(report, best)]
     if detail:
         blocks.append(grid("rl-phases", best.phases))
     plans = report.plans if detail else _shown_plans(report.plans)
     if len(plans) > 1:
-        blocks.append(_others(plans))
+        blocks.append(explained(_others(plans)))
     for text in report.files.values():
         blocks.append(Verbatim(text.rstrip("\n")))
     return Sheet((*blocks, *_next(report, best)))
+
+
+def verdict_text(report: RlReport) -> str:
+    """Whether the step fits, and how long it takes."""
+    best = report.best
+    if best is None:
+        return _nothing(report)
+    tight = ", tight in memory" if best.tight else ""
+    step = f"{amount(best.likely_s, 's')} a step, {best.likely_tokens:,.0f} tokens/s per chip{tight}"
+    return f"Fits: {best.mode} with {best.stack} on {report.slice}, {step}."
 
 
 def _shown_plans(plans: list[RlPlanRow]) -> list[RlPlanRow]:
@@ -63,10 +88,15 @@ def _summary(report: RlReport, best: RlPlanRow) -> Block:
         ("cost", _cost(best, chip)),
         ("bound by", _bound(report, best), "key"),
         ("would help", helps),
-        ("others", slower),
+        FactLine("others", slower, level=EXPLAINED),
         ("phases", _phases(best)),
         ("simulated", _simulated(report.run), "key") if report.run else None,
-        ("error", _error(best.stack, {plan.stack for plan in report.plans})),
+        FactLine(
+            "error",
+            _error(best.stack, {plan.stack for plan in report.plans}),
+            brief=_error(best.stack, set(), brief=True),
+        ),
+        ("release", _releases(best)),
     )
 
 
@@ -149,7 +179,13 @@ def _simulated(run: RlRunRow) -> str:
     )
 
 
-def _error(stack: str, stacks: set[str]) -> str:
+def _releases(best: RlPlanRow) -> str:
+    """The releases of the trainer and of the engine that the way describes."""
+    trainer = software_of(best.train_stack) or f"no release of {best.stack} in particular"
+    return "; ".join(filter(None, [trainer, load_engine(best.engine).described_release]))
+
+
+def _error(stack: str, stacks: set[str], brief: bool = False) -> str:
     errors = framework(stack).errors
     if stack in tables()["errors"]:
         whose = f"steps of {stack}"
@@ -158,6 +194,8 @@ def _error(stack: str, stacks: set[str]) -> str:
     others = ", ".join(f"{1 + framework(name).errors.middle:.2f} of {name}" for name in sorted(stacks - {stack}))
     band = f"{1 + errors.low:.2f} to {1 + errors.high:.2f} times their phases"
     text = f"of {errors.runs} published {whose} four in five took {band}"
+    if brief:
+        return f"{text}."
     usual = f"{1 + errors.middle:.2f} times in the middle, which is the step expected here"
     if others:
         return f"{text}, {usual} ({others})."
@@ -195,4 +233,4 @@ def _next(report: RlReport, best: RlPlanRow) -> list[Block]:
         f"dscale serve {model} --on {best.rollout_chip}:{best.rollout_chips // best.replicas} --prompt {report.prompt} "
         f"--output {report.mean_output:.0f} --engine {best.engine} --plan {best.rollout}"
     )
-    return [NextStep(command, "Next, the engine alone:")]
+    return [NextStep(command, "More with --explain. Next, the engine alone:")]

@@ -46,8 +46,27 @@ def advice(job: ServeAsked, config: Config, row: ConfigReport, configs: Sequence
     if prefill_share > MOSTLY:
         bound = f"prefill ({min(prefill_share, 1):.0%} of the time), and decode steps by {bound}"
         change = f"cached prefixes (--cached) and narrower matmuls shorten prefill; in decode steps {change}"
-        return ServingAdvice(f"Bound by {bound}: {change}", bound, change, followed)
-    return ServingAdvice(f"Decoding is bound by {bound}: {change}", bound, change, followed)
+        brief = "cached prefixes (--cached) and narrower matmuls shorten prefill."
+        return ServingAdvice(f"Bound by {bound}: {change}", bound, change, followed, brief)
+    brief = _briefly(job, config, remedies, further[0])
+    return ServingAdvice(f"Decoding is bound by {bound}: {change}", bound, change, followed, brief)
+
+
+def _briefly(job: ServeAsked, config: Config, remedies: Sequence[Advice], next_batch: Advice) -> str:
+    """What would help in a line: a larger batch, what a larger one takes, or else the first remedy. Other formats
+    stand beside the plain launch."""
+    if next_batch.flags:
+        return next_batch.text
+    if config.batch == config.most and job.batch is None:
+        if config.batch == _sequences_at_once(job, config):
+            return f"a larger --max-seqs: {config.batch:,} is the most that the engine runs at once."
+        return f"more memory for the KV cache: {config.batch:,} is the largest batch that fits."
+    return next((f"{advice.text}." for advice in remedies if not advice.flags), "")
+
+
+def _sequences_at_once(job: ServeAsked, config: Config) -> int:
+    """The most sequences of a replica: each data rank has as many places as the engine's launch says."""
+    return job.engine_on(job.targets[0][0]).scheduling.max_sequences * config.plan.data
 
 
 def _prefill_alone(row: ConfigReport) -> ServingAdvice:
@@ -99,7 +118,7 @@ def _for_cache(job: ServeAsked, config: Config) -> list[Advice]:
     if kv:
         formats = replace(Formats.of(config.plan), kv=kv)
         remedies += _in_formats(job, config, formats, f"--kv-dtype {kv}")
-    text = "fewer or shorter sequences"
+    text = "shorter prompts or outputs"
     ways = levers.other_spreads(job, config)
     if ways:
         text += f", or splitting the cache further (--kv-split {' or '.join(ways)})"
@@ -159,12 +178,12 @@ def _of_pools(pools: Pools, step_bound: str, remedy: str, narrower: str = "") ->
     else:
         role, replica = "decode", pools.decode
         bound = f"decoding, with {pools.decoding:,.0f} sequences a replica: {step_bound}"
-    change = _another_replica(pools, role, str(replica.piece))
+    brief = change = _another_replica(pools, role, str(replica.piece))
     if role == "decode":
         change += f" In a step {remedy}"
     if narrower:
         change += f" {narrower}"
-    return ServingAdvice(f"Pools are bound by {bound}: {change}", bound, change)
+    return ServingAdvice(f"Pools are bound by {bound}: {change}", bound, change, brief=brief)
 
 
 def _narrower_pools(job: ServeAsked, config: Config) -> str:
@@ -207,9 +226,7 @@ def _why_no_larger_batch(job: ServeAsked, config: Config) -> str:
         if job.ask.ttft is not None or job.batch is not None:
             return ""
         return "A larger batch only makes prompts wait for each other."
-    # each data rank has as many places as the engine's launch says
-    at_once = job.engine_on(job.targets[0][0]).scheduling.max_sequences * config.plan.data
-    if config.batch == at_once:
+    if config.batch == _sequences_at_once(job, config):
         return f"{config.batch:,} is the most that the engine runs at once (--max-seqs)."
     return f"{config.batch:,} is the largest batch that fits."
 
@@ -258,7 +275,7 @@ def _pools_left_out(job: ServeAsked) -> Advice:
     if slice_ is None:
         return NOTHING
     on = f"{slice_.chip.name}:{slice_.chips}"
-    text = f"Separate pools for prefill and decode were not considered; --on {on} considers them."
+    text = f"Separate pools for prefill and decode were not considered; --on {on} --disaggregate considers them."
     return Advice(text, {"on": on}, FITS)
 
 

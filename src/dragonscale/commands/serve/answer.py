@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from dragonscale.commands.advised import Advice
 from dragonscale.commands.serve.advice import advice
@@ -18,8 +19,10 @@ from dragonscale.commands.serve.measured import counted_runs, measured_report
 from dragonscale.commands.serve.notes import answer_notes, at_most, brief_notes
 from dragonscale.commands.serve.recommended_reason import CHEAPER, recommended_reason
 from dragonscale.commands.serve.remedies import left_out, missed
+from dragonscale.commands.serve.rungs import climb, needed_text, rung_rows
 from dragonscale.commands.serve.serve_question import ServeAsked
 from dragonscale.commands.serve.serve_records import ConfigReport, ServeReport, ServeRequest
+from dragonscale.commands.serve.serve_verdict import verdict_text
 from dragonscale.commands.serve.unfit import unfit
 from dragonscale.commands.serve.variant_records import FrontierPoint
 from dragonscale.commands.serve.variants import disaggregation_report, prefix_report, speculation_report
@@ -27,6 +30,7 @@ from dragonscale.errors import InputError
 from dragonscale.models.transformer import count_parameters
 from dragonscale.physics.hardware.price_rows import price_rows
 from dragonscale.physics.hardware.prices import unpriced
+from dragonscale.serving.advice.ladder import PLAIN, Rung
 from dragonscale.serving.advice.pools import search_pools
 from dragonscale.serving.advice.refusals import Possible, possible
 from dragonscale.serving.advice.search import (
@@ -57,11 +61,18 @@ Rows = list[tuple[Config, ConfigReport]]
 
 
 def answer(
-    job: ServeAsked, progress: Progress | None = None, brief: bool = False, confirm: bool | None = None
+    job: ServeAsked,
+    progress: Progress | None = None,
+    brief: bool = False,
+    confirm: bool | None = None,
+    rung: Rung = PLAIN,
 ) -> ServeReport:
     """The report that answers a question. Its headline is confirmed by running it (`confirm`; by default unless in
     brief). In brief the report is without what is solved and tried around the best configuration: limits, speculation,
-    prefixes, remedies, advice, and what would be better than a given plan."""
+    prefixes, remedies, advice, and what would be better than a given plan.
+
+    The launch is plain unless flags say otherwise. `rung` is what was added to it because the targets are missed
+    without."""
     began = time.perf_counter()
     if confirm is None:
         confirm = not brief
@@ -74,11 +85,13 @@ def answer(
     if allowed.is_nothing:
         report = _empty_report(job, 0, time.perf_counter() - began)
         report.notes = refused_notes(job, allowed, is_nothing=True)
+        report.verdict = next(iter(report.notes), "")
         return report
     started = start_check(job)
     if started is not None and started.refusal and not job.force:
         report = _empty_report(job, 0, time.perf_counter() - began, started)
         report.notes, report.advice = [started.refusal], started.remedy
+        report.verdict = f"Refuses to start: {started.verdict}."
         return report
 
     # everything that fits: replicas that do both, and pools for prefill and decode
@@ -89,13 +102,18 @@ def answer(
     report = _empty_report(job, len(configs) + len(fleets), time.perf_counter() - began, started)
     if not configs:
         why = unfit(job, brief)
-        report.advice = why.bound
+        report.advice, report.verdict = why.bound, why.verdict
         _add_notes(report, why.sentences)
         report.notes += refused_notes(job, allowed, is_nothing=False)
         return report
 
     # the best of it, confirmed by running them
     choice = _choose(job, [*configs, *fleets], confirm)
+    if rung is PLAIN and not _meets(choice):
+        onwards = partial(_on_rung, progress=progress, confirm=confirm, brief=brief)
+        climbed = climb(job, choice.ranked.native[0], onwards)
+        if climbed is not None:
+            return climbed
     budget = _with_smaller_budget(job, choice)
     if budget is not None:
         job, configs, choice = budget.job, budget.configs, budget.choice
@@ -105,10 +123,14 @@ def answer(
     if job.question.max_rate:
         rows = _add_max_rates(report, job, rows, progress)
     _add_rows(report, job, rows, [*configs, *fleets])
+    report.needs = needed_text(rung)
+    if job.disaggregate:
+        report.disaggregation = disaggregation_report(job, rows[0][0], report.configs[0], fleets, configs)
     if confirm:
         report.counted_runs = counted_runs(job, report.configs[0])
     if job.question.measured.strip():
         report.measured = measured_report(job, report, report.counted_runs)
+    report.verdict = verdict_text(report, job)
     if brief:
         report.notes = brief_notes(job, report, confirm, configs)
         return report
@@ -118,6 +140,9 @@ def answer(
     ranked = RankedByFormat(same_formats, choice.ranked.narrower)
     results = _Results(configs, fleets, ranked, choice.runs, allowed, started)
     _add_advice(report, job, results, run_notes)
+    report.verdict = verdict_text(report, job)
+    if rung is PLAIN:
+        report.rungs = rung_rows(job, report, partial(_on_rung, progress=progress, confirm=confirm))
     if budget is not None:
         report.notes.append(budget.note)
     if job.plan is not None and job.against_best:
@@ -125,6 +150,12 @@ def answer(
         if better is not None:
             report.better, report.comparison = better.row, better.comparison
     return report
+
+
+def _on_rung(job: ServeAsked, rung: Rung, progress: Progress | None, confirm: bool, brief: bool = True) -> ServeReport:
+    """The answer of a job to which something was added."""
+    report = answer(job, progress, brief, confirm, rung)
+    return report.came_from(report.asked or job, [])
 
 
 def _check_given(job: ServeAsked, plan: ServingPlan) -> None:
@@ -224,6 +255,13 @@ def _choose(job: ServeAsked, configs: Sequence[Config], by_running: bool) -> _Ch
     if by_running and not runs:
         why_not_run = LONG.format(best[0].batch)
     return _Choice(replace(ranked, native=best), runs, why_not_run)
+
+
+def _meets(choice: _Choice) -> bool:
+    """Whether the best configuration meets the targets, when it is run where it was."""
+    if choice.runs:
+        return choice.runs[0].run.meets_slo is not False
+    return choice.ranked.native[0].meets
 
 
 def _quicker(job: ServeAsked, runs: Sequence[Confirmed]) -> list[Config]:
@@ -384,8 +422,6 @@ def _add_advice(report: ServeReport, job: ServeAsked, results: _Results, run_not
     report.judged_job = job
     report.speculation = speculation_report(job, best)
     report.prefix = prefix_report(job, best)
-    if results.fleets or job.disaggregate:
-        report.disaggregation = disaggregation_report(job, best, first, results.fleets, configs)
 
     # why the targets are missed, or what the run of the best said
     if best.meets or results.runs:

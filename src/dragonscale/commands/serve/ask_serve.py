@@ -9,7 +9,7 @@ from dragonscale.commands.serve.answer import answer
 from dragonscale.commands.serve.recommended import next_command, recommended
 from dragonscale.commands.serve.serve_blocks import serve_blocks
 from dragonscale.commands.serve.serve_charts import draw
-from dragonscale.commands.serve.serve_question import read_question
+from dragonscale.commands.serve.serve_question import ServeAsked, read_question
 from dragonscale.commands.serve.serve_records import ServeReport
 from dragonscale.listener import Listener
 from dragonscale.plan.ledger import Ledger
@@ -24,7 +24,22 @@ def ask(question: ServeQuestion, listener: Listener, brief: bool = False) -> Ser
     for text in asked.notes:
         listener.note(text)
     report = answer(asked, listener.step, brief)
+    for text in _context_notes(asked, report):
+        listener.note(text)
     return report.came_from(report.asked or asked, listener.notes)
+
+
+def _context_notes(asked: ServeAsked, report: ServeReport) -> list[str]:
+    """Whether a request of --max-context fits what is recommended; of a given plan the answer itself says so."""
+    longest, largest = asked.served_length, report.largest_context
+    if not asked.question.max_context.strip() or asked.plan is not None or longest is None or largest is None:
+        return []
+    if largest >= longest:
+        return [f"A request of {longest:,} tokens fits: a replica takes up to {largest:,}."]
+    return [
+        f"A request of {longest:,} tokens does not fit what is recommended, which takes up to {largest:,}: split a "
+        "copy over more chips (--plan tp8), or narrow the KV cache (--kv-dtype fp8)."
+    ]
 
 
 def save_iterations(report: ServeReport, path: str) -> str:
@@ -50,7 +65,8 @@ def _sheet(report: ServeReport, detail: bool) -> Sheet:
     command = report.asked and next_command(report.asked, report)
     if not command:
         return sheet
-    return Sheet((*sheet.blocks, NextStep(command, "Next, under traffic:")))
+    why = "Next, under traffic:" if detail else "More with --explain. Next, under traffic:"
+    return Sheet((*sheet.blocks, NextStep(command, why)))
 
 
 def _ledger(report: ServeReport) -> Ledger:

@@ -48,7 +48,20 @@ def expected_error(kind: ServedKind) -> ExpectedError:
         tpot=medians["tpot"],
         ttft=medians["ttft"],
         source=rests_on(kind),
+        brief=rests_briefly_on(kind),
     )
+
+
+def rests_briefly_on(kind: ServedKind) -> str:
+    """The largest group of runs that the bands rest on, and whether any was of such a chip."""
+    bands = [bands_for(kind)[measure] for measure in SHOWN]
+    most = max(bands, key=lambda band: band.runs)
+    runs = f"{most.runs:,} published {kind_name(most.name)}"
+    if not any(band.estimated for band in bands):
+        return f"80% intervals of {runs}"
+    if fitted_kernels(kind.chip):
+        return f"a guess, as no such run on {kind.chip} was measured: 80% intervals of {runs}"
+    return f"a guess, as no run or kernel of {kind.chip} was measured; 80% intervals of {runs}"
 
 
 def rests_on(kind: ServedKind) -> str:

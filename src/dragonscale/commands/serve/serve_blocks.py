@@ -1,9 +1,12 @@
 """`dscale serve` laid out as blocks: what to run, how fast and at what cost, what bounds it and what to change; then
 where time goes, and other configurations."""
 
+from dataclasses import replace
+
 from dragonscale.blocks import sheet as laid
 from dragonscale.blocks.sheet import amount, facts, folded
 from dragonscale.commands import grids
+from dragonscale.commands.asked_chips import kernels_text
 from dragonscale.commands.serve import serve_records as records
 from dragonscale.commands.serve.variant_blocks import (
     configurations,
@@ -19,6 +22,7 @@ from dragonscale.commands.serve.variant_blocks import (
 )
 from dragonscale.commands.serve.variant_records import CountedRun
 from dragonscale.serving.advice.bills import StepTerm
+from dragonscale.serving.engine.plan import parse_serving_plan
 from dragonscale.serving.steady.targets import LATENCIES
 
 # Memory from which a part is worth a word: less rounds to 0.0GB.
@@ -26,6 +30,9 @@ SHOWN_BYTES = 5e7
 
 # Share of a step from which a term is shown without `--explain`.
 SHOWN_SHARE = 0.01
+
+# Bytes of a GiB, in which engines print their KV cache.
+GIB = 2**30
 
 # The terms of a bar that are too small to be shown.
 REST = "the rest"
@@ -36,6 +43,9 @@ _MEASURED_TONES = {"normal": "good", "slow": "bad", "fast": "warn"}
 # Share of a bar from which its rest is more than rounding.
 LEAST_REST = 1e-3
 
+# What would help that the short answer says.
+MAX_REMEDIES = 3
+
 # Parts of a chip's memory as the bar names them, and their fields.
 MEMORY_PARTS = {"weights": "weights", "KV cache": "cache", "workspace": "working", "reserved": "reserve"}
 
@@ -44,17 +54,17 @@ def serve_blocks(report: records.ServeReport, detail: bool) -> laid.Sheet:
     """The whole answer: the summary first, then how it comes about."""
     title = title_of(report)
     if not report.configs:
-        return laid.Sheet((title, *_trouble([*report.notes, report.advice])))
+        return laid.Sheet((title, *_trouble([*report.notes, report.advice], laid.BRIEF)))
     first, work = report.configs[0], report.workload
     decodes = work.output > 1
     blocks: list[laid.Block] = [title]
     if not first.meets_slo:
-        blocks += _trouble(report.notes)
+        blocks += _trouble(report.notes, laid.EXPLAINED)  # which the verdict has said
     blocks.append(summary(report, first))
     if decodes:
-        blocks.append(time_stack("decode", first.terms, detail, "list" if detail else "line"))
+        blocks.append(laid.explained(time_stack("decode", first.terms, detail, "list" if detail else "line")))
     if detail or not decodes:
-        blocks.append(time_stack("prefill", first.prefill_terms, detail))
+        blocks.append(laid.explained(time_stack("prefill", first.prefill_terms, detail)))
     if detail:
         blocks += [memory_stack(first), details(report, first)]
         if decodes:
@@ -64,57 +74,52 @@ def serve_blocks(report: records.ServeReport, detail: bool) -> laid.Sheet:
 
     blocks += configurations(report)
     if report.max_rates:
-        blocks.append(max_rates_table(report))
+        blocks.append(laid.explained(max_rates_table(report)))
     # without targets, a rate or other chips, what there is to choose is latency against throughput
     is_open = not (work.goals or work.rate_per_s or len(report.frontier_by_chip) > 1)
     shows_frontier = len(report.frontier) > 1 and decodes and (detail or is_open)
     if shows_frontier:
-        blocks.append(frontier_table(report))
+        blocks.append(laid.explained(frontier_table(report)))
     if report.speculation:
-        blocks += speculation_blocks(report.speculation)
+        blocks += map(laid.explained, speculation_blocks(report.speculation))
     if report.disaggregation:
-        blocks += disaggregation_blocks(report.disaggregation, work.rate_per_s)
+        blocks += map(laid.explained, disaggregation_blocks(report.disaggregation, work.rate_per_s))
     if report.prefix:
         fitting = max(1, int(report.prefix.prefixes_hbm))
         whose = shared_prefix_text(report)
-        blocks.append(grids.summary("serve-prefix", report.prefix, room=fitting, whose=whose))
+        blocks.append(laid.explained(grids.summary("serve-prefix", report.prefix, room=fitting, whose=whose)))
     if detail and report.limits:
         blocks.append(limits_table(report.limits))
-    if not detail:
-        more = "--explain: bounds, memory by part, every term"
-        if decodes and not shows_frontier:
-            more += ", the frontier of latency and throughput"
-        blocks.append(laid.Prose(f"{more}.", "dim"))
     if report.notes and first.meets_slo:
-        blocks.append(laid.Prose("\n".join(report.notes), "dim"))
+        blocks.append(laid.Prose("\n".join(report.notes), "dim", laid.EXPLAINED))
     return laid.Sheet(tuple(blocks))
 
 
-def _trouble(sentences: list[str]) -> list[laid.Block]:
-    """What is wrong, and below it what would help."""
-    sentences = list(filter(None, sentences))
-    blocks: list[laid.Block] = []
-    if sentences:
-        blocks.append(laid.Prose(sentences[0], "bad"))
-    if len(sentences) > 1:
-        blocks.append(laid.Prose("\n".join(sentences[1:])))
-    return blocks
+def _trouble(sentences: list[str], level: str) -> list[laid.Block]:
+    """What is wrong, and below it what would help; the short answer has as much of it as it has room for."""
+    first, *others = [*filter(None, sentences), ""]
+    brief, further = others[:MAX_REMEDIES], others[MAX_REMEDIES:]
+    return [
+        laid.Prose(first, "bad", level),
+        laid.Prose("\n".join(filter(None, brief))),
+        laid.Prose("\n".join(filter(None, further)), level=laid.EXPLAINED),
+    ]
 
 
 def title_of(report: records.ServeReport) -> laid.Title:
     """The question as it was read."""
     work = report.workload
-    engine = f"engine {work.engine}"
+    engine, why = f"engine {work.engine}", ""
     if work.engine_why:
-        engine += f" (auto: {work.engine_why})"
+        why = f" (auto: {work.engine_why})"
     engines = sorted(set(work.engines.values()))
     if len(engines) > 1:
-        engine = f"by the engine that people run on each chip ({', '.join(engines)})"
+        engine, why = "by the engine that people run on each chip", f" ({', '.join(engines)})"
     prompts = f"prompts of {work.prompt:,} tokens"
     if work.cached:
         prompts += f" ({work.cached:.0%} cached)"
     output = several(work.output, "output token") if work.output > 1 else "prefill alone"
-    asides = [f"{prompts}, {output}, {engine}"]
+    asides = [f"{prompts}, {output}, {engine}{why}"]
     targets = [f"{LATENCIES[name]} within {goal.text}" for name, goal in work.goals.items()]
     if work.rate_per_s:
         targets.append(f"{amount(work.rate_per_s, 'count')} requests/s")
@@ -123,7 +128,8 @@ def title_of(report: records.ServeReport) -> laid.Title:
     title = f"Serving {report.model} ({amount(work.parameters, 'count')} parameters)"
     if report.configs and len(report.frontier_by_chip) == 1:
         title += f" on {report.configs[0].slice}"
-    return laid.Title(title, "\n".join(asides))
+    tone = "good" if report.best is not None else "bad"
+    return laid.Title(title, "\n".join(asides), report.verdict, tone, f"{prompts}, {output}, {engine}")
 
 
 def several(count: int, noun: str) -> str:
@@ -135,38 +141,65 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
     """What to run, in a dozen lines."""
     work = report.workload
     bound, change = report.bound_and_change
-    helps = ("would help", change) if first.meets_slo else None  # of a miss the sentences above say what would
+    helps = None
+    if first.meets_slo:  # of a miss the sentences above say what would
+        helps = laid.FactLine("would help", change, brief=report.bottleneck.brief if report.bottleneck else "")
+    # several chips are compared in a table, which the short answer has room for in place of these lines
+    compares_chips = len({row.chip for row in report.configs}) > 1
+    aside = laid.EXPLAINED if compares_chips or not first.meets_slo else laid.BRIEF
     measured = report.measured
+    tone = _MEASURED_TONES.get(measured.verdict if measured else "", "")
     return facts(
-        ("measured", measured.text if measured else "", _MEASURED_TONES.get(measured.verdict if measured else "", "")),
-        ("could be", measured.likely if measured else ""),
+        ("could be", measured.likely if measured else "", tone),
         ("starts", report.starts, "good"),
-        ("fleet", fleet_text(report, first), "key"),
+        laid.FactLine("fleet", fleet_text(report, first), "key", fleet_text(report, first, brief=True)),
         ("holds", holds_text(report, first), "key"),
-        (
+        laid.FactLine(
             "serve as" if first.meets_slo else "nearest",
             f"{records.config_text(first)}, by {records.engines_text(first)}",
             "key",
+            records.config_text(first),
         ),
+        ("", meanings_text(first), "dim"),
         *replica_facts(first),
         ("drafting", drafting_text(report), "key"),
-        ("drafts", drafts_text(report, first)),
-        ("TTFT", _time_text(report, first, "ttft"), _mark(work, first.ttft_s, work.ttft_s)),
-        ("TPOT", tpot_text(report, first), _mark(work, first.tpot_s, work.tpot_s)),
-        ("throughput", throughput_text(report, first), "key"),
+        laid.FactLine("drafts", drafts_text(report, first), brief=drafts_text(report, first, brief=True)),
+        laid.FactLine("TTFT", _time_text(report, first, "ttft"), _mark(work, first.ttft_s, work.ttft_s)),
+        laid.FactLine(
+            "TPOT",
+            tpot_text(report, first),
+            _mark(work, first.tpot_s, work.tpot_s),
+            tpot_text(report, first, brief=True),
+        ),
+        laid.FactLine("throughput", throughput_text(report, first), "key", throughput_text(report, first, brief=True)),
         *[(name, counted_text(run)) for name, run in _named_runs(report)],
-        ("memory", memory_text(first)),
-        ("context", context_text(first)),
+        laid.FactLine("memory", memory_text(first), brief=memory_text(first, brief=True), level=aside),
+        laid.FactLine("context", context_text(first), level=aside),
         ("max seqs", report.at_most),
-        ("cost", cost_text(report, first)),
-        ("bound by", bound),
-        helps,
+        laid.FactLine("cost", cost_text(report, first), brief=cost_text(report, first, brief=True)),
+        laid.FactLine("bound by", bound, level=aside),
+        helps and replace(helps, level=aside),
+        laid.FactLine("could add", added_text(report), level=aside),
         ("better", report.comparison, "key"),
-        ("router", router_text(work, report.simulated)),
-        ("simulated", simulated_text(work, report.simulated)),
-        ("error", error_text(report, first)),
-        ("release", report.release),
+        laid.FactLine("router", router_text(work, report.simulated), level=laid.EXPLAINED),
+        laid.FactLine("simulated", simulated_text(work, report.simulated), level=laid.EXPLAINED),
+        laid.FactLine("error", error_text(report, first), brief=report.expected_error.brief),
+        ("release", report.release or f"no release in particular ({work.engine})"),
     )
+
+
+def meanings_text(first: records.ConfigReport) -> str:
+    """The abbreviations of the plan in words, of those that it has."""
+    axes = [axis for axis in records.SHORT if getattr(first, axis) > 1]
+    if first.prefill is not None:
+        prefill = parse_serving_plan(first.prefill.plan)
+        axes = [axis for axis in records.SHORT if getattr(first, axis) > 1 or getattr(prefill, axis) > 1]
+    return ", ".join(records.MEANINGS[axis] for axis in axes)
+
+
+def added_text(report: records.ServeReport) -> str:
+    """What the plain launch could have beside, with what each would bring."""
+    return "; ".join(rung.text for rung in report.rungs)
 
 
 def _named_runs(report: records.ServeReport) -> list[tuple[str, CountedRun]]:
@@ -205,17 +238,25 @@ def details(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
     )
 
 
-def replica_facts(first: records.ConfigReport) -> list[tuple[str, str]]:
+def replica_facts(first: records.ConfigReport) -> list[laid.FactLine]:
     """The plan of a replica; of both pools, where prefill and decode are on replicas of their own."""
     pool = first.prefill
     if pool is None:
         replica = f"{first.plan} on {first.copy_slice}"
         if first.copies > 1:
             replica += f", {first.copies} of them on {first.slice}"
-        return [("replica", replica)]
+        return [laid.FactLine("replica", replica, level=laid.EXPLAINED)]
     return [
-        ("prefill on", f"{pool.replicas} x {pool.slice}: {pool.plan}, at {pool.load:.0%} of its rate"),
-        ("decode on", f"{first.decodes} x {first.copy_slice}: {first.plan}, places for {first.places}"),
+        laid.FactLine(
+            "prefill on",
+            f"{pool.replicas} x {pool.slice}: {pool.plan}, at {pool.load:.0%} of its rate",
+            brief=f"{pool.replicas} x {pool.slice}, at {pool.load:.0%} of its rate",
+        ),
+        laid.FactLine(
+            "decode on",
+            f"{first.decodes} x {first.copy_slice}: {first.plan}, places for {first.places}",
+            brief=f"{first.decodes} x {first.copy_slice}, places for {first.places}",
+        ),
     ]
 
 
@@ -231,14 +272,16 @@ def drafting_text(report: records.ServeReport) -> str:
     return text
 
 
-def drafts_text(report: records.ServeReport, first: records.ConfigReport) -> str:
+def drafts_text(report: records.ServeReport, first: records.ConfigReport, brief: bool = False) -> str:
     """How many tokens are drafted a step, by whom, and how often they are right."""
     speculation = report.speculation
     if speculation is None or not first.drafts:
         return ""
     chances = ", ".join(f"{chance:.2g}" for chance in speculation.acceptance[: first.drafts])
-    text = f"{several(first.drafts, 'draft')} a step by {speculation.drafter}, accepted {chances}"
-    if speculation.source:
+    text = f"{several(first.drafts, 'draft')} a step by {speculation.drafter}"
+    if not brief:
+        text += f", accepted {chances}"
+    if speculation.source and not brief:
         text += f" ({speculation.source}; --accept says another)"
     if speculation.server_gain and not speculation.asked:
         text += f"; {speculation.server_gain:.2f}x the tokens/s of none at this batch"
@@ -251,13 +294,16 @@ def _time_text(report: records.ServeReport, first: records.ConfigReport, name: s
     # the replicas of a fleet are not full at its rate
     full = " at a full batch" if first.replicas is not None and first.prefill is None else ""
     text = f"{value} expected{full} ({low} to {high})"
-    goals = report.workload.goals
-    if name in goals:
-        text += f"; asked for: {goals[name].text}"
-    return text
+    goal = report.workload.goals.get(name)
+    if goal is None:
+        return text
+    if goal.share and report.simulated is not None:  # of a percentile the mean tells nothing
+        simulated = getattr(report.simulated.latency[f"{name}_s"], goal.statistic)
+        return f"{text}; {goal.statistic} {amount(simulated, 's')} of {amount(goal.seconds, 's')}"
+    return f"{text}; asked for: {goal.text}"
 
 
-def tpot_text(report: records.ServeReport, first: records.ConfigReport) -> str:
+def tpot_text(report: records.ServeReport, first: records.ConfigReport, brief: bool = False) -> str:
     """The time per output token; and that of a decode step alone (or a loop that drafts) where prefill of other
     requests comes between."""
     if report.workload.output == 1:
@@ -269,12 +315,12 @@ def tpot_text(report: records.ServeReport, first: records.ConfigReport) -> str:
         loops = report.speculation.rows
         alone = next((loop.per_token_s for loop in loops if loop.drafts == first.drafts), first.tpot_s)
     text = _time_text(report, first, "tpot")
-    if first.tpot_s > 1.01 * alone:
+    if first.tpot_s > 1.01 * alone and not brief:
         text += f"; {amount(alone, 's')} without prefill of other requests"
     return text
 
 
-def throughput_text(report: records.ServeReport, first: records.ConfigReport) -> str:
+def throughput_text(report: records.ServeReport, first: records.ConfigReport, brief: bool = False) -> str:
     """Tokens of a chip, of a user and of a replica."""
     per_output, unit = token_unit(report.workload)
     text = f"{rate_text(per_output * first.output_tokens_per_s_per_chip)} {unit} per chip"
@@ -282,6 +328,8 @@ def throughput_text(report: records.ServeReport, first: records.ConfigReport) ->
         text += f" ({rate_text(per_output * first.tokens_low)} to {rate_text(per_output * first.tokens_high)})"
     if report.workload.output > 1:
         text += f", {first.tokens_per_s_per_user:,.0f} per user"
+    if brief and report.workload.output > 1:
+        return text
     whose = "per replica" if first.prefill is None else f"of {several(first.chips, 'chip')}"
     return f"{text}; {amount(first.requests_per_s, 'count')} requests/s {whose}"
 
@@ -291,6 +339,9 @@ def error_text(report: records.ServeReport, first: records.ConfigReport) -> str:
     text = f"{report.expected_error.source}."
     if not first.estimated:
         text = f"80% intervals from published runs: {text}"
+    borrowed = kernels_text(first.config.piece.chip)
+    if borrowed:
+        text += f" {borrowed}."
     if report.workload.output == 1:
         text += " These runs decode too; of prompts alone none is published."
     return text
@@ -331,7 +382,7 @@ def router_text(work: records.ServeRequest, run: records.SimulatedRun | None) ->
     )
 
 
-def cost_text(report: records.ServeReport, first: records.ConfigReport) -> str:
+def cost_text(report: records.ServeReport, first: records.ConfigReport, brief: bool = False) -> str:
     """What a million tokens cost."""
     if first.cost_usd_per_mtok is None:
         return ""
@@ -339,13 +390,17 @@ def cost_text(report: records.ServeReport, first: records.ConfigReport) -> str:
     prompts_alone = work.output == 1
     full = " at full batches" if first.replicas is not None and first.prefill is None else ""
     end = "".join(f", at {price.text}" for price in report.prices if price.chip == first.chip)
-    if first.counted < 1 and first.replicas is None:
+    if brief:
+        end = end.partition(";")[0]
+    if first.counted < 1 and first.replicas is None and not brief:
         per_output, _ = token_unit(work)
         ranked = first.ranked_usd_per_mtok
         digits = 3 if prompts_alone else 2
         end += f"; ranked at ${number_text(ranked and ranked / per_output, digits)}, the slow end of the band"
     if prompts_alone:
         return f"${number_text(first.cost_usd_per_mtok_input, 3)} per million input tokens{full}{end}"
+    if brief:
+        return f"${number_text(first.cost_usd_per_mtok, 2)} per million output tokens{full}{end}"
     prompt = number_text(first.cost_usd_per_mtok_input, 2)
     output = number_text(first.cost_usd_per_mtok_output, 2)
     return (
@@ -354,7 +409,7 @@ def cost_text(report: records.ServeReport, first: records.ConfigReport) -> str:
     )
 
 
-def fleet_text(report: records.ServeReport, first: records.ConfigReport) -> str:
+def fleet_text(report: records.ServeReport, first: records.ConfigReport, brief: bool = False) -> str:
     """What the asked rate takes."""
     work = report.workload
     rate = work.rate_per_s
@@ -374,6 +429,9 @@ def fleet_text(report: records.ServeReport, first: records.ConfigReport) -> str:
         return f"{prefills} and {decodes} {requests} ({chips}){dollars}{per_token}"
 
     slices = f"{first.fleet_chips // (first.copies * first.chips):,} x {first.slice}"
+    size = f"{several(first.replicas, 'replica')} {requests}: {slices} ({several(first.fleet_chips, 'chip')}){dollars}"
+    if brief:
+        return size
     run = ran(report, first)
     # what one replica takes: as simulated, or at most as its full batches have it
     capacity, how = first.requests_per_s, "/s or less"
@@ -381,10 +439,7 @@ def fleet_text(report: records.ServeReport, first: records.ConfigReport) -> str:
         capacity, how = run.requests_per_s, "/s by running"
     if first.counted < 1:
         how += ", sized by the slow end of the band"
-    text = (
-        f"{several(first.replicas, 'replica')} {requests}: {slices} ({several(first.fleet_chips, 'chip')}){dollars}; "
-        f"each at {rate / first.replicas / capacity:.0%} of {amount(capacity, 'count')}{how}"
-    )
+    text = f"{size}; each at {rate / first.replicas / capacity:.0%} of {amount(capacity, 'count')}{how}"
     times = []
     for name, seconds in (("TTFT", first.fleet_ttft_s), ("TPOT", first.fleet_tpot_s)):
         if seconds:
@@ -436,19 +491,23 @@ def holds_text(report: records.ServeReport, first: records.ConfigReport) -> str:
     return f"{text}; limited by {limit_text(run)}"
 
 
-def memory_text(first: records.ConfigReport) -> str:
-    """What is used and what is left of a chip."""
+def memory_text(first: records.ConfigReport, brief: bool = False) -> str:
+    """What is used of a chip, what engines print of the KV cache when they start, and what this batch leaves of it."""
     used = f"{first.hbm_bytes / 1e9:.1f} of {first.hbm_limit_bytes / 1e9:.1f}GB a chip"
     memory = first.memory
     if memory is None:
         return used
-    left = f"{memory.free_bytes / 1e9:.1f}GB left for more KV cache"
-    if memory.left_alone_bytes >= SHOWN_BYTES:
-        left += f" ({memory.left_alone_bytes / 1e9:.1f}GB unused by the engine)"
-    cache = f"KV cache {memory.kv_cache_tokens:,} tokens"
+    available = (memory.cache_bytes + memory.free_bytes) / GIB
+    cache = f"KV cache {memory.kv_cache_tokens:,} tokens, {available:.1f}GiB a chip"
+    if brief:
+        return f"{used}; {cache}"
+    text = f"{used}; {cache}, {memory.free_bytes / 1e9:.1f}GB of it left by this batch"
     if memory.ranks > 1:
-        cache += f" ({memory.kv_cache_tokens // memory.ranks:,} a rank)"
-    return f"{used}, {left}; largest batch {first.max_batch:,}; {cache}"
+        text += f"; {memory.kv_cache_tokens // memory.ranks:,} tokens a rank"
+    text += f"; largest batch {first.max_batch:,}"
+    if memory.left_alone_bytes >= SHOWN_BYTES:
+        text += f"; {memory.left_alone_bytes / 1e9:.1f}GB unused by the engine"
+    return text
 
 
 def context_text(first: records.ConfigReport) -> str:

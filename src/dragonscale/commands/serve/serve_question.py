@@ -126,7 +126,8 @@ def read_question(question: ServeQuestion) -> ServeAsked:
     _check_choices(question, model, engine)
 
     # The requests, what they must get, and limits.
-    lengths = _lengths(question, model, foreign and foreign.served_length)
+    longest, context_note = _longest(question, foreign and foreign.served_length)
+    lengths = _lengths(question, model, longest)
     question = lengths.question
     goals = read_targets(question)
     batch = _batch(question, saved)
@@ -134,7 +135,7 @@ def read_question(question: ServeQuestion) -> ServeAsked:
     notes = [*use_case.notes]
     if foreign is not None:
         notes += told(foreign)
-    notes += [*model.notes, *dict.fromkeys((*lengths.how_read, *where.read))]
+    notes += [*model.notes, *dict.fromkeys(filter(None, (context_note, *lengths.how_read, *where.read)))]
     notes += [*substituted, *_plan_notes(question, saved, model), *lengths.cut, *where.notes]
     job = ServeAsked(
         question=question,
@@ -148,7 +149,7 @@ def read_question(question: ServeQuestion) -> ServeAsked:
         plan=saved and saved.plan,
         batch=batch,
         spread=question.kv_split or "copy",
-        draft=_draft(question, saved, model, ask.output),
+        draft=_draft(question, model, ask.output),
         drafts_asked=question.drafts or 0,
         disaggregate=question.disaggregate,
         everywhere=where.everywhere,
@@ -161,8 +162,8 @@ def read_question(question: ServeQuestion) -> ServeAsked:
         session_calls=use_case.session_calls,
         longest_request=use_case.longest_request,
     )
-    if foreign is not None:
-        job = _with_served_length(job, foreign.served_length)
+    if foreign is not None or longest:
+        job = _with_served_length(job, longest)
     if saved is not None:
         saved, as_replicas = _without_dense_data(job, saved)
         job = replace(job, plan=_complete_plan(job, saved), notes=(*job.notes, *as_replicas))
@@ -177,6 +178,13 @@ def _without_dense_data(job: ServeAsked, saved: SavedPlan) -> tuple[SavedPlan, l
     one = replace(plan, data=1)
     note = f"data={plan.data} of a model without experts is {plan.data} replicas of {one.chips} chips each."
     return replace(saved, plan=one, whole=True), [note]
+
+
+def _longest(question: ServeQuestion, of_launch: int | None) -> tuple[int | None, str]:
+    """The longest request that must fit, by --max-context or by another software's launch, and how it was read."""
+    if not question.max_context.strip():
+        return of_launch, ""
+    return parse_length(question.max_context, "--max-context")
 
 
 def _with_served_length(job: ServeAsked, stated: int | None) -> ServeAsked:
@@ -379,8 +387,8 @@ def _batch(question: ServeQuestion, saved: SavedPlan | None) -> int | None:
     return batch
 
 
-def _draft(question: ServeQuestion, saved: SavedPlan | None, model: Transformer, output: int) -> Draft | None:
-    """Who drafts: what flags say, or else a checkpoint's own heads; a plan says itself whether there are drafts."""
+def _draft(question: ServeQuestion, model: Transformer, output: int) -> Draft | None:
+    """Who drafts: what flags say, a checkpoint's own heads where they name only a number; nobody in a plain launch."""
     counts = () if question.drafts is None else (question.drafts,)
     if question.drafts is not None and not 0 <= question.drafts <= MAX_ASKED_DRAFTS:
         raise InputError(f"--drafts is {question.drafts}; a loop drafts 0 to {MAX_ASKED_DRAFTS} tokens.")
@@ -403,13 +411,10 @@ def _draft(question: ServeQuestion, saved: SavedPlan | None, model: Transformer,
         return Draft(chances or usual, load_model(question.draft), counts=counts, source=source, kind="model")
     if chances:
         return Draft(chances, part=head_part(model), counts=counts or tuple(range(MAX_DRAFTS + 1)))
+    if not question.drafts:  # a plain launch has no drafts
+        return None
     # the checkpoint's own modules; of a model that has none, heads that are trained for it
-    if saved is None or counts:
-        heads = own_draft(model, counts)
-        if heads is None and question.drafts:
-            heads = named_draft("eagle", model, counts)
-        return heads
-    return None
+    return own_draft(model, counts) or named_draft("eagle", model, counts)
 
 
 def _plan_notes(question: ServeQuestion, saved: SavedPlan | None, model: Transformer) -> list[str]:

@@ -15,6 +15,7 @@ from dragonscale.commands.serve.variant_records import (
     MaxRate,
     MeasuredServing,
     PrefixCache,
+    RungRow,
     Speculation,
 )
 from dragonscale.errors import INFEASIBLE, MISSED, Infeasible
@@ -32,6 +33,16 @@ from dragonscale.simulation.fleet_sizing.simulated_run import SimulatedRun
 
 SHORT = {"tensor": "tp", "width": "w", "data": "dp", "expert": "ep", "context": "cp", "pipe": "pp"}
 """The degrees of a plan as tables print them and `--plan` reads them."""
+
+MEANINGS = {
+    "tensor": "tp = tensor parallel",
+    "width": "w = split width",
+    "data": "dp = data-parallel attention",
+    "expert": "ep = expert parallel",
+    "context": "cp = context parallel",
+    "pipe": "pp = pipeline stages",
+}
+"""The same in words."""
 
 
 class ServeRequest(msgspec.Struct):
@@ -220,9 +231,10 @@ def engines_text(row: ConfigReport) -> str:
 def degrees_text(plan: ConfigReport | ServingPlan) -> str:
     """The sharding of a configuration in a few letters, which `--plan` reads."""
     degrees = [f"{short}{getattr(plan, name)}" for name, short in SHORT.items() if getattr(plan, name) > 1]
+    text = " ".join(degrees) or "tp1"
     if plan.spread != "copy":
-        degrees.append(f"by {plan.spread}")
-    return " ".join(degrees) or "tp1"
+        text += f" spread={plan.spread}"
+    return text
 
 
 def plan_text(row: ConfigReport) -> str:
@@ -306,6 +318,8 @@ class ServingAdvice(msgspec.Struct, frozen=True):
     bound: str
     change: str
     changes: tuple[Advice, ...] = ()
+    brief: str = ""
+    """The first of the changes that need no other formats, which stand beside the plain launch."""
 
 
 class JudgedReport:
@@ -365,6 +379,12 @@ class ServeReport(Record, JudgedReport):
     from start to end where `--batch` says how many."""
     recommended_reason: str = ""
     """Why the first configuration is recommended though another one that is shown costs less; empty where none does."""
+    verdict: str = ""
+    """What answers the question in a line: fits, meets the targets, worth it, refuses to start."""
+    needs: str = ""
+    """What a plain launch does not have and without which the targets are missed; empty where the plain launch does."""
+    rungs: list[RungRow] = []
+    """What could be added to the plain launch, and what each would bring."""
 
     @cached_property
     def limits(self) -> list[LimitRow]:

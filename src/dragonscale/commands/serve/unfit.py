@@ -6,7 +6,7 @@ from dragonscale.commands.advised import FITS, Advice
 from dragonscale.commands.serve.format_notes import quantize_text
 from dragonscale.models.transformer import Transformer
 from dragonscale.serving.advice.job import ServingJob
-from dragonscale.serving.advice.unfit import Indivisible, Shortage, why_unfit
+from dragonscale.serving.advice.unfit import Indivisible, Shortage, Unfit, why_unfit
 
 MEMORY = "Bound by memory."
 NOTHING_HOLDS = "Bound by memory; no slice, format or batch that was tried holds it."
@@ -15,10 +15,11 @@ DIVISION = "Bound by how the model divides: take a number of chips that divides 
 
 @dataclass(frozen=True)
 class UnfitText:
-    """Why nothing fits and what would, a sentence each; and what bounds it."""
+    """Why nothing fits and what would, a sentence each; what bounds it; and both in a line."""
 
     sentences: list[Advice]
     bound: str
+    verdict: str
 
 
 def unfit(job: ServingJob, brief: bool = False) -> UnfitText:
@@ -48,11 +49,34 @@ def unfit(job: ServingJob, brief: bool = False) -> UnfitText:
     if not sentences:
         sentences.append(Advice(f"No slice of the catalogue holds {job.model.name} and one sequence."))
 
+    verdict = _verdict(why)
     if why.division is not None:
-        return UnfitText(sentences, DIVISION)
+        return UnfitText(sentences, DIVISION, verdict)
     given_up = brief and job.plan is not None  # what would hold it was not searched
     has_remedy = any(sentence.flags for sentence in sentences)
-    return UnfitText(sentences, MEMORY if given_up or has_remedy else NOTHING_HOLDS)
+    return UnfitText(sentences, MEMORY if given_up or has_remedy else NOTHING_HOLDS, verdict)
+
+
+def _verdict(why: Unfit) -> str:
+    """What is missing by how much, and the nearest that fits, in a line."""
+    text = "Does not fit"
+    if why.division is not None:
+        slice_ = why.division.slice_
+        text = f"Does not fit {slice_}: the model does not divide over {slice_.chips} chips"
+    elif why.shortage is not None and why.shortage.is_memory:
+        missing = why.shortage.needed_bytes - why.shortage.usable_bytes
+        text = f"Does not fit {why.shortage.slice_}: {missing / 1e9:.1f} GB a chip are missing"
+    # the nearest first
+    ways: list[str] = []
+    if why.smaller_batch is not None:
+        ways.append(f"with a batch of {why.smaller_batch}")
+    if why.larger_slice is not None:
+        ways.append(f"on {why.larger_slice.piece}")
+    if why.narrower is not None:
+        ways.append(f"with --quantize {why.narrower.plan.weights}")
+    if not ways:
+        return f"{text}."
+    return f"{text}; it fits {' or '.join(ways)}."
 
 
 def _division_text(model: Transformer, division: Indivisible) -> str:

@@ -1,6 +1,7 @@
 """Tables of configurations and their frontier, and what stands beside one: largest rates, limits, drafting, pools."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -13,6 +14,9 @@ from dragonscale.serving.steady.targets import LATENCIES
 
 # Rows of the frontier that are shown.
 MAX_POINTS = 8
+
+# Chips that the short answer compares.
+MAX_BRIEF_ROWS = 5
 
 
 def number_text(value: float | None, digits: int = 0) -> str:
@@ -153,10 +157,12 @@ def configurations(report: records.ServeReport) -> list[laid.Block]:
     blocks: list[laid.Block] = []
     if len(same_formats) > 1 or foot:
         title = f"configurations, the {'recommended' if first.meets_slo else 'nearest'} one first"
-        blocks.append(configs_table(report, same_formats, title, foot))
+        table = configs_table(report, same_formats, title, foot)
+        compares_chips = len({row.chip for row in same_formats}) > 1
+        blocks.append(replace(table, brief_rows=MAX_BRIEF_ROWS) if compares_chips else laid.explained(table))
     if narrower:
         title = "in narrower formats than the checkpoint's (what they cost in quality is said below)"
-        blocks.append(configs_table(report, narrower, title))
+        blocks.append(laid.explained(configs_table(report, narrower, title)))
     return blocks
 
 

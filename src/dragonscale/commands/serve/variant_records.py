@@ -183,6 +183,8 @@ class ExpectedError(msgspec.Struct):
     tpot: float | None
     ttft: float | None
     source: str
+    brief: str = ""
+    """The same in a few words."""
 
 
 class MaxRate(msgspec.Struct):
@@ -212,3 +214,15 @@ class MaxRate(msgspec.Struct):
     usd_per_h: float | None = None
     fleet_usd_per_mtok: float | None = None
     runs: int = 0
+
+
+class RungRow(msgspec.Struct):
+    """Something that could be added to the plain launch: its name, the flags that ask for it, and what the answer with
+    these flags gives over the one without, as a fraction of the tokens per chip (null where it does not run). `plan` is
+    that answer's plan; `text` says all of it."""
+
+    name: str
+    flags: dict[str, str]
+    gain: float | None
+    plan: str
+    text: str

@@ -383,7 +383,7 @@ def _sheet(report: records.SimulateReport, detail: bool) -> Sheet:
     command, why = next_command(report)
     sheet = simulate_sheet(report, detail)
     if command:
-        sheet = Sheet((*sheet.blocks, NextStep(command, why)))
+        sheet = Sheet((*sheet.blocks, NextStep(command, why if detail else f"More with --explain. {why}")))
     return sheet
 
 

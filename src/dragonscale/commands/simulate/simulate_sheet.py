@@ -1,9 +1,9 @@
 """A simulated run laid out: whether it holds, what bounds it and what to change; percentiles, the fleet, what became of
 requests."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from dragonscale.blocks.sheet import Block, Column, Facts, Grid, Prose, Sheet, Title, table
+from dragonscale.blocks.sheet import BRIEF, EXPLAINED, Block, Column, Facts, Grid, Prose, Sheet, Title, table
 from dragonscale.commands import grids
 from dragonscale.commands.simulate.simulate_records import (
     NAMES,
@@ -23,6 +23,12 @@ NEARLY = 0.98
 # Output tokens for each request up to which requests are prompts alone: embeddings and scores have one.
 PROMPTS_ALONE = 1.01
 
+# Words on the traffic that the short answer repeats.
+MAX_TRAFFIC = 5
+
+# Classes of traffic that the short answer shows.
+MAX_ROWS = 4
+
 # Replicas that a table lists.
 MAX_REPLICA_ROWS = 32
 
@@ -31,26 +37,38 @@ def simulate_sheet(report: SimulateReport, detail: bool) -> Sheet:
     """The whole answer: the verdict first."""
     blocks: list[Block] = [_title(report), summary(report, detail)]
     if report.requests.finished:
-        blocks.append(percentiles(report))
+        table_of_latencies = percentiles(report)
+        blocks.append(replace(table_of_latencies, brief_rows=len(table_of_latencies.rows)))
     if report.classes:
-        blocks.append(classes_table(report))
-    blocks.append(fleet_table(report))
+        several_classes = len(report.classes) > 1
+        blocks.append(
+            replace(classes_table(report), level=BRIEF if several_classes else EXPLAINED, brief_rows=MAX_ROWS)
+        )
+    blocks.append(replace(fleet_table(report), level=BRIEF if len(report.fleet) > 1 else EXPLAINED))
     if detail and report.replicas:
         blocks.append(replicas_table(report))
     if report.notes:
-        blocks.append(Prose("\n".join(report.notes), "dim"))
+        blocks.append(Prose("\n".join(report.notes), "dim", EXPLAINED))
     return Sheet(tuple(blocks))
 
 
 def _title(report: SimulateReport) -> Title:
     traffic = ", ".join(f"{name} {value}" for name, value in report.traffic.items())
-    return Title(f"{report.model} under traffic", f"traffic: {traffic}; seed {report.seed}")
+    verdict = verdict_fact(report)
+    brief = ", ".join(f"{name} {value}" for name, value in list(report.traffic.items())[:MAX_TRAFFIC])
+    fleet = ", ".join(f"{row.replicas} x {row.slice}" for row in report.fleet)
+    return Title(
+        f"{report.model} under traffic on {fleet}",
+        f"traffic: {traffic}; seed {report.seed}",
+        f"{verdict.text[:1].upper()}{verdict.text[1:]}.",
+        verdict.tone,
+        f"traffic: {brief}; seed {report.seed}",
+    )
 
 
 def summary(report: SimulateReport, detail: bool = False) -> Facts:
     """Whether it holds, and what to do about it."""
     capacity, rates = report.capacity, report.rates
-    verdict = verdict_fact(report)
     alone = _prompts_alone(report)
     arrived, output, holds = "", "", None
     if capacity is not None and capacity.requests_per_s is not None:
@@ -60,13 +78,13 @@ def summary(report: SimulateReport, detail: bool = False) -> Facts:
     if not alone:
         per_chip = f"{rates.output_tokens_per_s_per_chip:,.0f} per chip"
         output = f"{rates.output_tokens_per_s:,.0f} output tokens/s ({per_chip}), "
+    made_brief = output.removesuffix(", ") or f"{rates.input_tokens_per_s:,.0f} input tokens/s"
     return grids.summary(
         "simulate-facts",
         report,
-        verdict=verdict.text,
-        tone=verdict.tone,
         came=arrived,
         made=output,
+        made_brief=made_brief,
         window=_window(report),
         goodput=goodput_text(report),
         cost=cost_text(report),
@@ -74,6 +92,9 @@ def summary(report: SimulateReport, detail: bool = False) -> Facts:
         holds=holds,
         requests=requests_text(report),
         used=use_text(report),
+        used_brief=use_text(report, brief=True),
+        goodput_brief=f"{rates.goodput_requests_per_s:.3g} requests/s: {rates.good_share:.1%} meet their targets",
+        cost_brief=cost_text(report, brief=True),
         cache=report if report.cache_hit_rate or report.host_hit_rate else None,
         drafted=report.tokens_per_verify_step or None,
         planned=None if alone else report.analytic,
@@ -157,7 +178,7 @@ def goodput_text(report: SimulateReport) -> str:
     return f"{met}; of the target: {'; '.join(parts)}"
 
 
-def cost_text(report: SimulateReport) -> str:
+def cost_text(report: SimulateReport, brief: bool = False) -> str:
     """The fleet's dollars, by the hour and by the token."""
     if report.rates.cost_usd_per_mtok is None:
         return ""
@@ -173,7 +194,8 @@ def cost_text(report: SimulateReport) -> str:
         parts += [chips, f"${report.usd_per_h:,.2f}/h"]
     if report.usd:
         parts.append(f"${report.usd:,.2f} in all")
-    parts.append(f"{_per_million(report, report.rates.cost_usd_per_mtok)} ({prices})")
+    per_million = _per_million(report, report.rates.cost_usd_per_mtok)
+    parts.append(per_million if brief else f"{per_million} ({prices})")
     return ", ".join(parts)
 
 
@@ -246,7 +268,7 @@ def _speed(report: SimulateReport, capacity: CapacityReport) -> str:
     return f" (--speed {question.speed * capacity.requests_per_s / rate:.3g})"
 
 
-def use_text(report: SimulateReport) -> str:
+def use_text(report: SimulateReport, brief: bool = False) -> str:
     """What replicas are used for; continuously batching ones are always busy."""
     main, prefill = report.use["serve"], report.use.get("prefill")
     prompts = f"prompts in {main.prompt_share:.0%} of the time, filling {main.budget_share:.0%} of the token budget"
@@ -254,6 +276,8 @@ def use_text(report: SimulateReport) -> str:
         busy = [row.busy_share for row in report.replicas if row.pool == "prefill"]
         prompts = f"prefill busy {sum(busy) / len(busy):.0%}, filling {prefill.budget_share:.0%} of its token budget"
     cache = f"KV cache {report.kv_occupancy:.0%} full, {report.mean_waiting:,.1f} queueing"
+    if brief:
+        return f"batch {report.mean_batch:.1f}, {cache}"
     return f"batch {report.mean_batch:.1f} ({main.places_share:.0%} of places), {prompts}, {cache}"
 
 

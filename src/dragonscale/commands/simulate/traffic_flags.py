@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy
+
 from dragonscale.commands.given import comma_list
 from dragonscale.commands.questions.simulate import SimulateQuestion
 from dragonscale.errors import InputError, shorten, unknown
@@ -27,9 +29,11 @@ from dragonscale.simulation.fleet_sizing.traffic_classes import (
     use_cases,
 )
 from dragonscale.simulation.trace_files import read_trace, recorded_room
-from dragonscale.simulation.traffic import PLAIN, Brought, ClosedLoop, OpenLoop
+from dragonscale.simulation.traffic import PLAIN, Brought, ClosedLoop, OpenLoop, Replay
 from dragonscale.tables import read_table
 
+# The stream of random numbers that times of requests without any are drawn from.
+TRACE_TIMES = 5
 # Flags that a use case takes for its own numbers, and that other classes of traffic say themselves.
 CLASS_FLAGS = ("prompt", "output", "lengths", "prefixes", "rate", "ttft", "tpot", "e2e")
 
@@ -70,9 +74,14 @@ def read_traffic(
     notes = tuple(dict.fromkeys(note for note in (prompt_note, output_note) if note))
     rate = parse(question.rate, "count/s", "the rate") if question.rate else None
     if question.trace:
-        if rate is not None or question.clients:
+        if question.clients:
             raise InputError("A trace says when requests come; leave --rate and --clients out, or use --speed.")
-        return AskedTraffic(_replayed(question, requests if fixed_count else None, brought))
+        times = None
+        if rate is not None or question.arrivals == "at-once":
+            times = _arrivals(question, rate).times(numpy.random.default_rng((question.seed, TRACE_TIMES)))
+        replay = read_trace(question.trace, question.speed, times)
+        traffic = _replayed(question, replay, requests if fixed_count else None, brought)
+        return AskedTraffic(traffic, notes=tuple(filter(None, [replay.note])))
     if question.ramp and not question.clients:
         raise InputError("--ramp is the time over which --clients begin; with a rate leave it out.")
     if question.clients and rate is not None:
@@ -111,9 +120,9 @@ def _arrivals(question: SimulateQuestion, rate: float | None) -> Arrivals:
     return arrivals_of(question.arrivals, rate or 0.0, question.burst, question.swing, period_s)
 
 
-def _replayed(question: SimulateQuestion, requests: int | None, brought: Brought) -> FleetTraffic:
+def _replayed(question: SimulateQuestion, trace: Replay, requests: int | None, brought: Brought) -> FleetTraffic:
     """A trace, no more than so many requests of it (None: all), with what they are like on average."""
-    replay = replace(read_trace(question.trace, question.speed), brought=brought)
+    replay = replace(trace, brought=brought)
     if requests is not None:
         replay = replay.first(requests)
     count = input_tokens = output_tokens = 0

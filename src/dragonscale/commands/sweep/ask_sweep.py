@@ -36,6 +36,7 @@ from typing import Any
 from dragonscale.commands.questions.flag import fields_of
 from dragonscale.commands.questions.serve import ServeQuestion
 from dragonscale.commands.questions.simulate import SimulateQuestion
+from dragonscale.commands.questions.synonyms import flag_in_python, names_with_synonyms, takes_value
 from dragonscale.commands.questions.train import SweepQuestion, TrainQuestion
 from dragonscale.commands.questions.verify import VerifyQuestion
 from dragonscale.commands.record import Face, bind
@@ -59,7 +60,7 @@ QUESTIONS: dict[str, Any] = {
     "simulate": SimulateQuestion,
 }
 # What a training run must say, unless a plan file says it.
-NEEDED = ("model", "on", "batch", "seq")
+NEEDED = ("model", "on")
 _WRITTEN = {"slice": "on", "option": "options"}
 
 
@@ -93,12 +94,16 @@ def product_of(command: str, table: dict[str, Any]) -> Iterator[Entry]:
 
     >>> [entry.asks["batch"] for entry in product_of("train", {"model": "m", "on": "s", "seq": 8, "batch": ["1M", 64]})]
     ['1M', '64']
+    >>> [entry.asks["fix"] for entry in product_of("train", {"model": "m", "on": "s", "tp": [2, 4]})]
+    ['tp2', 'tp4']
     """
-    fields = {field.name: field for field in fields_of(QUESTIONS[command])}
+    question_fields = fields_of(QUESTIONS[command])
+    fields = {field.name: field for field in question_fields}
     lists: list[list[tuple[str, Any]]] = []
     for written, value in table.items():
         name = _field(command, written)
-        if name not in fields:
+        synonym = takes_value(flag_in_python(name), question_fields) is not None
+        if name not in fields and not synonym:
             raise unknown(f"part of a [[{command}]] table called", written, [*fields, "slice"])
         if isinstance(value, list) and name != "options":
             several = value
@@ -107,10 +112,11 @@ def product_of(command: str, table: dict[str, Any]) -> Iterator[Entry]:
         if not several:
             raise InputError(f"In a [[{command}]] table {written} is an empty list; write at least one value.")
         try:
-            lists.append([(name, fields[name].taken(value)) for value in several])
+            lists.append([(name, value if synonym else fields[name].taken(value)) for value in several])
         except InputError as error:
             raise InputError(f"In a [[{command}]] table: {error}") from None
-    named = {pairs[0][0] for pairs in lists}
+    firsts = dict(pairs[0] for pairs in lists)
+    named = set(names_with_synonyms(question_fields, firsts).values)
     # a plan file may say what the table does not
     files = [value for pairs in lists for name, value in pairs if name == "plan" and is_plan_path(value)]
     for name, field in fields.items():
@@ -118,7 +124,9 @@ def product_of(command: str, table: dict[str, Any]) -> Iterator[Entry]:
         if needed and name not in named:
             raise InputError(f"A [[{command}]] table does not say its {name}; every entry needs one.")
     for chosen in itertools.product(*lists):
-        yield Entry(command, dict(chosen))  # type: ignore[arg-type]
+        values = names_with_synonyms(question_fields, dict(chosen)).values
+        asks = {name: value if name in firsts else fields[name].taken(value) for name, value in values.items()}
+        yield Entry(command, asks)  # type: ignore[arg-type]
 
 
 def _field(command: str, written: str) -> str:

@@ -22,6 +22,7 @@ from dragonscale.commands.train.train_blocks import train_blocks
 from dragonscale.commands.train.train_charts import draw
 from dragonscale.commands.train.train_question import TrainRequest, read_question
 from dragonscale.commands.train.train_records import PlanReport, TrainReport
+from dragonscale.commands.train.train_verdict import verdict_text
 from dragonscale.errors import shorten
 from dragonscale.listener import Listener
 from dragonscale.physics.hardware.price_rows import price_rows
@@ -96,6 +97,7 @@ def _answer(request: TrainRequest, progress: Progress | None, brief: bool, notes
     by_cost = request.everywhere or question.rank == "cost"
     if job.tokens or by_cost or len(chips) > 1:
         report.notes += filter(None, [unpriced(chips, by_cost, question.pricing)])
+    report.verdict = verdict_text(report)
     return report.came_from(replace(request, job=replace(job, chosen_stack=stack), answered=answered.first), notes)
 
 
@@ -246,7 +248,8 @@ def _sheet(report: TrainReport, detail: bool) -> Sheet:
     if not report.asked:
         return sheet
     command = next_command(report.asked, report, detail)
-    return Sheet((*sheet.blocks, NextStep(command, "Next:"))) if command else sheet
+    why = "Next:" if detail else "More with --explain. Next:"
+    return Sheet((*sheet.blocks, NextStep(command, why))) if command else sheet
 
 
 def _ledger(report: TrainReport) -> Ledger:

@@ -75,6 +75,9 @@ def best_report(request: TrainRequest, job: Job, progress: Progress | None = Non
     elif not result.best:
         report.notes.append(_nothing_feasible(job, result))
         # no mesh passed the rules of the stack, and nothing was costed
+        nearest = result.nearest
+        if nearest is not None and math.isfinite(nearest.hbm_bytes):
+            report.missing_bytes = max(nearest.hbm_bytes - job.slice.chip.visible, 0.0) or None
         if result.searched and not result.judged:
             report.notes += ruling_out(job, run.space)
         if "zero" not in run.space.named:

@@ -1,7 +1,8 @@
 """`--lengths FILE`: the tokens of each example of a dataset, packed into sequences.
 
 A text file has a number a line; JSONL a number a line, or an object whose `length`, `tokens`, `num_tokens` or
-`n_tokens` is one, or whose `input_ids` are counted. Examples are packed, the longest first into the first sequence with
+`n_tokens` is one, or whose `input_ids` are counted; conversations and files of benchmarks are read too
+(`simulation.benchmark_files`). Examples are packed, the longest first into the first sequence with
 room (as TRL's and torchtune's packing do); longer ones than a sequence are cut. Attention within an example of n tokens
 costs n²: its cost over all tokens is that of examples of Σn²/Σn tokens, which is what `--documents` is set to.
 """
@@ -9,7 +10,7 @@ costs n²: its cost over all tokens is that of examples of Σn²/Σn tokens, whi
 import bisect
 import json
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +32,26 @@ MIN_SEQUENCE = 2048
 WHOLE_SHARE = 0.95
 
 
-def read_lengths(path: str) -> list[int]:
-    """The token counts of a file."""
+@dataclass(frozen=True)
+class ReadLengths:
+    """Lengths in tokens, and what their file was read as, where that needs a sentence."""
+
+    tokens: list[int]
+    note: str = ""
+
+
+def read_lengths(path: str, answers: bool = False) -> ReadLengths:
+    """The token counts of a file; of conversations and benchmarks those of the whole requests, or of `answers`."""
+    # the simulator's readers, which a plan without a dataset does not need
+    from dragonscale.simulation.trace_files import read_benchmark
+
     shown = f"--lengths {shorten(path)}"
     lengths: list[int] = []
     try:
         file = Path(path).expanduser()
+        if file.is_file() and (benchmark := read_benchmark(file)):
+            tokens = [request.output_tokens if answers else request.whole_tokens for request in benchmark.requests]
+            return ReadLengths(tokens, benchmark.note)
         if check_regular(file, "--lengths").st_size > MAX_BYTES:
             raise InputError(f"{shown} is larger than {MAX_BYTES >> 30} GiB; give the token counts of fewer examples.")
         with file.open(encoding="utf-8") as lines:
@@ -54,7 +69,7 @@ def read_lengths(path: str) -> list[int]:
         raise InputError(f"{shown} cannot be read; give a text file or JSONL of token counts.") from error
     if not lengths:
         raise InputError(f"{shown} is empty; write the tokens of an example in each line.")
-    return lengths
+    return ReadLengths(lengths)
 
 
 def _read_count(line: str, path: str, line_number: int) -> int:
@@ -106,15 +121,21 @@ def usual_sequence(lengths: list[int], context: int | None) -> int:
 def with_lengths(question: TrainQuestion) -> tuple[TrainQuestion, list[str]]:
     """A question with what a dataset's lengths say of its documents, and where they are not given, of its sequences and
     the tokens of a run: `--epochs` (one by default) of whole sequences."""
+    if question.examples is not None:
+        return _with_examples(question)
     if not question.lengths.strip():
         if question.epochs is not None:
-            raise InputError("--epochs counts passes over a dataset: give its --lengths FILE too, or --tokens instead.")
+            raise InputError(
+                "--epochs counts passes over a dataset: give its --lengths FILE, or how many --examples it has and "
+                "their mean (--examples 52000 --documents 150); or --tokens instead."
+            )
         return question, []
     if question.documents.strip():
         raise InputError("--lengths has the lengths of documents, and --documents their mean; leave out either.")
     _check_epochs(question)
-    lengths = read_lengths(question.lengths)
-    notes: list[str] = []
+    lengths_read = read_lengths(question.lengths)
+    lengths = lengths_read.tokens
+    notes = list(filter(None, [lengths_read.note]))
     if question.seq.strip():
         seq = parse_length(question.seq, "--seq")[0]
     else:
@@ -137,6 +158,28 @@ def with_lengths(question: TrainQuestion) -> tuple[TrainQuestion, list[str]]:
     run_tokens = question.tokens.strip() or str(round((question.epochs or 1) * sequences * seq))
     packed = replace(question, lengths="", epochs=None, documents=str(weighted), seq=str(seq), tokens=run_tokens)
     return packed, notes
+
+
+def _with_examples(question: TrainQuestion) -> tuple[TrainQuestion, list[str]]:
+    """A question with the tokens of a run over so many examples of a mean length."""
+    if question.lengths.strip():
+        raise InputError(
+            "--lengths has every example of a dataset, and --examples how many there are; leave out either."
+        )
+    if not question.documents.strip():
+        raise InputError(
+            f"--examples {question.examples} says how many examples there are and not how long: give their mean in "
+            "tokens too, such as --documents 150."
+        )
+    _check_epochs(question)
+    mean, _ = parse_length(question.documents, "--documents")
+    epochs = question.epochs or 1
+    tokens = round(question.examples * mean * epochs)
+    note = (
+        f"{question.examples:,} examples of {mean:,} tokens, {epochs:g} times: {tokens:,} tokens, packed into whole "
+        "sequences; one example a sequence would take more."
+    )
+    return replace(question, examples=None, epochs=None, tokens=str(tokens)), [note]
 
 
 def _context_of(question: TrainQuestion) -> int | None:

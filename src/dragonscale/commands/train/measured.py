@@ -1,5 +1,5 @@
-"""A measured step as people write it (`--measured 8.2s`, `38%`, `11k tok/s`, `420 TFLOP/s`), and what is said of it
-beside the expected one."""
+"""A measured step as people write it (`--measured 8.2s`, `38%`, `11k tok/s`, `420 TFLOP/s`, `8 samples/s`,
+`2.1 s/it`), and what is said of it beside the expected one."""
 
 import math
 import re
@@ -21,8 +21,17 @@ MAX_STEP_S = 1e7
 # "/GPU", "per chip" …: the rate is of one chip; without it the size of the number tells
 _CHIP = r"\s*(?P<chip>(?:/|\bper\b)\s*(?:chip|[gt]pu|device))?\s*"
 _TOKEN_RATE = re.compile(rf"(?i)\s*(?P<number>[\d.,]+\s*[kMG]?)\s*tok(?:en)?s?\s*/\s*s(?:ec)?{_CHIP}")
+_SAMPLE_RATE = re.compile(
+    rf"(?i)\s*(?P<number>[\d.,]+\s*[kMG]?)\s*(?:sample|seq(?:uence)?|example)s?\s*/\s*s(?:ec)?{_CHIP}"
+)
+_STEP = r"(?:it(?:er(?:ation)?)?|step)"
+_STEP_RATE = re.compile(rf"(?i)\s*(?P<number>[\d.,]+)\s*{_STEP}s?\s*/\s*s(?:ec)?\s*")
+_STEP_TIME = re.compile(rf"(?i)\s*(?P<time>[\d.,]+\s*(?:ms|s|min))(?:ec(?:onds?)?)?\s*/\s*{_STEP}\s*")
 _FLOP_RATE = re.compile(rf"(?i)\s*(?P<number>[\d.,]+)\s*(?P<prefix>[GTPE])FLOPs?(?:\s*/\s*s(?:ec)?)?{_CHIP}")
 _MFU = re.compile(r"(?i)(?P<share>.*%)\s*(?:MFU)?\s*")
+
+
+_ITERATION = "An iteration is read as a whole step, with all its accumulation steps."
 
 
 @dataclass(frozen=True)
@@ -34,8 +43,9 @@ class ReportedStep:
 
 
 def measured_step(text: str, job: Job, dtype: str = "bf16") -> ReportedStep:
-    """A measured step as it is reported: a time, an MFU of the peak of the plan's format, tokens per second, or the
-    model's FLOP/s. Rates are of one chip; what no chip could do is of the whole run.
+    """A measured step as it is reported: a time, an MFU of the peak of the plan's format, tokens, sequences or steps
+    per second, or the model's FLOP/s. Rates of tokens and FLOPs are of one chip, and what no chip could do is of the
+    whole run; rates of sequences and steps are of the whole run.
 
     >>> from dragonscale.models import load_model
     >>> from dragonscale.physics.hardware import parse_slice
@@ -44,12 +54,20 @@ def measured_step(text: str, job: Job, dtype: str = "bf16") -> ReportedStep:
     >>> texts = ("8.2s", "38%", "8k tok/s", "8k tok/s/GPU", "64k tok/s", "376 TFLOP/s", "376 TFLOP/s/GPU", "3 PFLOP/s")
     >>> [f"{measured_step(text, job).seconds:.3g}" for text in texts]
     ['8.2', '8.97', '8.19', '8.19', '8.19', '8.97', '8.97', '9']
+    >>> [f"{measured_step(text, job).seconds:.3g}" for text in ("8.2 s/it", "0.125 it/s", "8 samples/s", "1 seq/s/GPU")]
+    ['8.2', '8', '8', '8']
     """
     stripped = text.strip()
     if mfu := _MFU.fullmatch(stripped):
         step = _of_mfu(mfu["share"], job, dtype)
     elif rate := _TOKEN_RATE.fullmatch(stripped):
         step = _of_token_rate(stripped, rate, job, dtype)
+    elif rate := _SAMPLE_RATE.fullmatch(stripped):
+        step = _of_sample_rate(stripped, rate, job)
+    elif rate := _STEP_RATE.fullmatch(stripped):
+        step = ReportedStep(1 / (parse(rate["number"], "count", "the measured rate") or math.nan), _ITERATION)
+    elif time := _STEP_TIME.fullmatch(stripped):
+        step = ReportedStep(parse(time["time"].replace(" ", ""), "s", "the measured step"), _ITERATION)
     elif rate := _FLOP_RATE.fullmatch(stripped):
         step = _of_flop_rate(stripped, rate, job, dtype)
     # a negative time is refused below with what can be written, not as a quantity that cannot be parsed
@@ -60,8 +78,9 @@ def measured_step(text: str, job: Job, dtype: str = "bf16") -> ReportedStep:
     if not 0 < step.seconds < MAX_STEP_S:
         peak = job.slice.chip.peak(dtype)
         raise InputError(
-            f"--measured is {shorten(text)}; write a time (8.2s), an MFU (38%), tokens (11k tok/s) or FLOPs "
-            f"(420 TFLOP/s) a second of one chip, which has a {dtype} peak of {render(peak, 'FLOP/s')}."
+            f"--measured is {shorten(text)}; write a time (8.2s, 8.2 s/it), steps (0.12 it/s) or sequences "
+            f"(8 samples/s) a second, an MFU (38%), or tokens (11k tok/s) or FLOPs (420 TFLOP/s) of one chip, which "
+            f"has a {dtype} peak of {render(peak, 'FLOP/s')}."
         )
     return step
 
@@ -81,6 +100,14 @@ def _of_token_rate(text: str, rate: re.Match[str], job: Job, dtype: str) -> Repo
     run_rate = job.tokens / seconds
     note = f"--measured {text} is read as {run_rate / chips:,.0f} tokens/s a chip, {run_rate:,.0f} in all."
     return ReportedStep(seconds, note)
+
+
+def _of_sample_rate(text: str, rate: re.Match[str], job: Job) -> ReportedStep:
+    """Sequences of all chips a second, as `train_samples_per_second` of Hugging Face's trainer; of one with /GPU."""
+    per_s = parse(rate["number"], "count", "the measured rate") or math.nan
+    if rate["chip"]:
+        per_s *= job.slice.chips
+    return ReportedStep(job.batch / per_s, f"--measured {text} is read as {per_s:.4g} sequences a second in all.")
 
 
 def _of_flop_rate(text: str, rate: re.Match[str], job: Job, dtype: str) -> ReportedStep:
@@ -176,7 +203,7 @@ def _beside_published(step: ExplainedStep) -> list[str]:
         which = f"{len(runs)} published runs"
     chip, rate = step.expected.job.slice.chip.kin, step.tokens_per_s_per_chip
     listed = "; ".join(run.text for run in shown)
-    sentences = [f"{which} of this model on {chip}, beside {rate:,.0f} measured here: {listed}."]
+    sentences = [f"{which} of this model on {chip}: {listed}. This run makes {rate:,.0f} tokens/s per chip."]
     if any(step.ran_alike(run) for run in shown):
         sentences.append(
             f"One of them ran within {SAME_RATE:.0%} of this rate, so it is the prediction that may be off for that "

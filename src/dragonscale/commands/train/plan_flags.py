@@ -37,9 +37,7 @@ _DEFAULTS: dict[str, tuple[Any, ...]] = {
 """What a flag holds where nobody gave it; all others are empty then."""
 _NEEDED = {
     "model": "a model, such as llama3-8b",
-    "on": "--on, the slice to run on, such as h100:64",
-    "batch": "--batch, the tokens (4M) or sequences (512seq) of a step",
-    "seq": "--seq, the tokens of a sequence",
+    "on": "--on, the slice to run on, such as h100:64 (--on any looks for the cheapest)",
 }
 
 
@@ -59,10 +57,10 @@ def filled(question: TrainQuestion) -> tuple[TrainQuestion, list[str]]:
         notes += overruled
     # the lengths of a dataset say --documents, --seq and --tokens where these are not given
     question, packing_notes = with_lengths(question)
-    question, tuning_notes = usual_step(question)
-    notes += [*packing_notes, *tuning_notes]
     if question.largest == "batch" and not written(question.batch):
         question = replace(question, batch="1seq")  # the search for the largest begins there
+    question, tuning_notes = usual_step(question)
+    notes += [*packing_notes, *tuning_notes]
     missing = [description for flag, description in _NEEDED.items() if not written(getattr(question, flag))]
     if missing:
         raise InputError(f"Give {', and '.join(missing)}; or a --plan file that has what is missing.")

@@ -42,6 +42,22 @@ def split_text(plan: Plan) -> str:
     return ", ".join(parts)
 
 
+def abbreviations_text(plan: Plan) -> str:
+    """What the abbreviations of a plan stand for, of those that it has.
+
+    >>> from dragonscale.training.plan.plan_file import parse_plan
+    >>> abbreviations_text(parse_plan("fsdp=8,zero=3"))
+    'fsdp = sharded data parallel, z3 = ZeRO-3, none = no recompute'
+    """
+    axes = [axis for axis in WORDS["abbreviations"] if plan[axis] > 1]
+    texts = [WORDS["abbreviations"][axis] for axis in axes]
+    texts.append(f"z{plan.zero} = ZeRO-{plan.zero}")
+    recompute = WORDS["recomputed"].get(without_layers(plan.remat))
+    if recompute is not None and not layers_of(plan.remat):
+        texts.append(f"{plan.remat} = {recompute}")
+    return ", ".join(texts)
+
+
 def mesh_drawing(plan: Plan, width: int = 78) -> str:
     """The mesh: a line for each stage, a box for each replica, a square for each chip."""
     # replicas are boxes and pipeline stages lines, so what is left of the mesh fills a box

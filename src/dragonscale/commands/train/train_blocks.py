@@ -1,14 +1,17 @@
 """`dscale train` laid out as blocks: what to run, how long it takes, what bounds it and what to change; then time,
 memory, other plans."""
 
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
 from dragonscale.blocks import sheet as laid
 from dragonscale.blocks.sheet import amount, facts, folded, signed_percent
 from dragonscale.commands import grids
+from dragonscale.commands.asked_chips import kernels_text
 from dragonscale.commands.train.advice import bound_text, help_text
 from dragonscale.commands.train.plan_text import (
+    abbreviations_text,
     host_memory_text,
     memory_text_of,
     mesh_drawing,
@@ -26,14 +29,23 @@ from dragonscale.training.search.stack_search import TIE_TOLERANCE
 MIN_SHARE = 0.002
 MIN_MEMORY_SHARE = 0.01
 MAX_CHANGES = 6
+# Causes of a slow step that the short answer has.
+MAX_SUSPECTS = 3
+# Sentences on what would fit that the short answer has.
+MAX_REMEDIES = 5
+# Rows of slices that the short answer has.
+MAX_SLICES = 5
 MAX_FRONT_ROWS = 12
 
 
 def train_blocks(report: TrainReport, detail: bool) -> laid.Sheet:
     """The whole answer: the summary first, then how it comes about."""
     if not report.plans:
-        blocks: list[laid.Block] = [_title(report), laid.Prose("\n".join(report.notes), "bad")]
-        return laid.Sheet((*blocks, *_slices(report)))
+        shown, further = report.notes[:MAX_REMEDIES], report.notes[MAX_REMEDIES:]
+        blocks: list[laid.Block] = [_title(report), laid.Prose("\n".join(shown), "bad")]
+        if further:
+            blocks.append(laid.Prose("\n".join(further), "bad", laid.EXPLAINED))
+        return laid.Sheet((*blocks, *map(laid.explained, _slices(report))))
     first = report.plans[0]
     answered: PlanAnswer | None = report.asked.answered if report.asked else None
     if answered is not None and answered.assessed.job.slice.chips != first.plan.chips:
@@ -42,13 +54,14 @@ def train_blocks(report: TrainReport, detail: bool) -> laid.Sheet:
             ("given", short_plan(first.plan)), *_problems(first), ("best plan", report.comparison, "warn")
         )
         return laid.Sheet((_title(report), problem_facts, *_changes(report), *_after(report)))
-    blocks = [_title(report), summary(report, first, answered), time_stack(first, detail)]
+    blocks = [_title(report), summary(report, first, answered), laid.explained(time_stack(first, detail))]
     if detail or first.tight or not first.feasible:
-        blocks.append(memory_stack(first, detail))
+        blocks.append(laid.explained(memory_stack(first, detail)))
     if report.measured is not None:
-        blocks.append(laid.Prose(report.measured.text))
+        blocks.append(laid.Prose(report.measured.text, level=laid.EXPLAINED))
         if report.measured.suspects:
-            blocks.append(grids.grid("train-suspects", report.measured.suspects))
+            suspects = grids.grid("train-suspects", report.measured.suspects)
+            blocks.append(replace(suspects, brief_rows=MAX_SUSPECTS))
     if detail:
         blocks.append(laid.Verbatim(mesh_drawing(first.plan)))
         blocks.append(grids.grid("train-terms", first.terms))
@@ -56,12 +69,9 @@ def train_blocks(report: TrainReport, detail: bool) -> laid.Sheet:
         if report.goodput:
             blocks.append(goodput_facts(report.goodput))
     if report.scaling:
-        blocks.append(scaling_table(report))
+        blocks.append(replace(scaling_table(report), brief_rows=MAX_SLICES))
     if len(report.plans) > 1 and (detail or not report.scaling):
-        blocks.append(plans_table(report))
-    if not detail:
-        more = "--explain: the split in words, bounds, memory, every term, the search."
-        blocks.append(laid.Prose(more, "dim"))
+        blocks.append(laid.explained(plans_table(report)))
     return laid.Sheet((*blocks, *_changes(report), *_after(report, detail)))
 
 
@@ -69,7 +79,7 @@ def _changes(report: TrainReport) -> list[laid.Block]:
     """The single changes of a given plan that bring most."""
     if not report.changes:
         return []
-    return [grids.grid("train-changes", report.changes[:MAX_CHANGES])]
+    return [laid.explained(grids.grid("train-changes", report.changes[:MAX_CHANGES]))]
 
 
 def _after(report: TrainReport, detail: bool = False) -> list[laid.Block]:
@@ -80,18 +90,19 @@ def _after(report: TrainReport, detail: bool = False) -> list[laid.Block]:
     if not {row.slice for row in report.slices} <= scaled:
         blocks += _slices(report)
     if report.codesign:
-        blocks += [grids.grid("train-codesign", report.codesign.rows), laid.Prose(report.codesign.advice)]
+        rows = replace(grids.grid("train-codesign", report.codesign.rows), brief_rows=MAX_SLICES)
+        blocks += [rows, laid.Prose(report.codesign.advice, level=laid.EXPLAINED)]
         if report.codesign.overtakes:
-            blocks.append(laid.Prose(" ".join(report.codesign.overtakes)))
+            blocks.append(laid.Prose(" ".join(report.codesign.overtakes), level=laid.EXPLAINED))
     if detail and report.pareto:
         blocks.append(front_table(report))
     if report.notes:
-        blocks.append(laid.Prose("\n".join(report.notes), "dim"))
+        blocks.append(laid.Prose("\n".join(report.notes), "dim", laid.EXPLAINED))
     return blocks
 
 
 def _slices(report: TrainReport) -> list[laid.Block]:
-    return [slices_table(report.slices)] if report.slices else []
+    return [replace(slices_table(report.slices), brief_rows=MAX_SLICES)] if report.slices else []
 
 
 def _problems(first: PlanReport) -> list[tuple[str, str, str]]:
@@ -116,10 +127,19 @@ def _title(report: TrainReport) -> laid.Title:
         stack += f" (auto: {work.stack_why}{_other_usual_stack(report)})"
     elif work.unbuilt:
         stack += f" ({work.unbuilt})"
-    step = f"{work.batch_tokens:,} tokens a step ({sequences}), {work.dtype}, {stack}"
+    step = f"{work.batch_tokens:,} tokens a step ({sequences}), {work.dtype}"
     if work.method not in ("", "full"):
         step = f"{work.method}, {step}"
-    return laid.Title(f"{report.model} ({size}) on {report.slice}", step)
+    tone = "bad" if report.exit_code else "good"
+    if report.measured is not None and not report.measured.within_band:
+        tone = "warn"
+    return laid.Title(
+        f"{report.model} ({size}) on {report.slice}",
+        f"{step}, {stack}",
+        report.verdict,
+        tone,
+        f"{step}, {stack.partition(' (')[0]}",
+    )
 
 
 def _other_usual_stack(report: TrainReport) -> str:
@@ -161,7 +181,12 @@ def summary(report: TrainReport, first: PlanReport, answered: PlanAnswer | None)
     is_given = report.better is not None or report.searched == 1
     answer = ("answer", report.answer.removesuffix("."), "key") if report.answer else None
     label = "given" if is_given else "plan"
-    head = facts(answer, (label, short_plan(first.plan), "key"), *_problems(first))
+    head = facts(
+        answer,
+        (label, short_plan(first.plan), "key"),
+        ("", abbreviations_text(first.plan), "dim"),
+        *_problems(first),
+    )
     memory = memory_text_of(first)
     slow_end = ""
     if first.large_runs:
@@ -177,12 +202,21 @@ def summary(report: TrainReport, first: PlanReport, answered: PlanAnswer | None)
         bound=_bound(first, answered).removeprefix("bound by "),
         change=help_text(first.helps),
         stacks=stacks_text(report.stacks, report.unfit_stacks),
+        unfit=stacks_text([], report.unfit_stacks),
+        first_change=help_text(first.helps[:1]),
+        kernels="".join(f"; {text}" for text in [_kernels(report)] if text),
         software=software_of(report.workload.stack),
         judged=report.comparison,
         unchanged=_unchanged(report, first),
         slower=slow_end,
     )
-    return laid.Facts((*head.rows, *rest.rows))
+    hidden: set[str] = set()
+    if not report.unfit_stacks:  # other stacks that fit are no news
+        hidden.add("other stacks")
+    if report.measured is not None:  # what was asked is whether the run is normal
+        hidden |= {"best plan", "would help"}
+    rows = (*head.rows, *rest.rows)
+    return laid.Facts(tuple(laid.explained(row) if row.label in hidden else row for row in rows))
 
 
 def _bound(first: PlanReport, answered: PlanAnswer | None) -> str:
@@ -190,6 +224,15 @@ def _bound(first: PlanReport, answered: PlanAnswer | None) -> str:
     if first.helps and answered is not None and answered.advice is not None:
         return bound_text(answered.assessed, answered.advice.overhead)
     return first.advice
+
+
+def _kernels(report: TrainReport) -> str:
+    """Whose kernels stand for those of the chip."""
+    if report.asked is None:
+        return ""
+    chips = {chip.name: chip for chip, _ in report.asked.job.targets}
+    chip = chips.get(report.slice.partition(":")[0])
+    return kernels_text(chip) if chip is not None else ""
 
 
 def _unchanged(report: TrainReport, first: PlanReport) -> str | None:

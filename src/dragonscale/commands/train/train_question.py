@@ -1,5 +1,6 @@
 """What `dscale train` was asked, read at the edge: flags become a `TrainingJob`, and what cannot be used is refused."""
 
+import re
 from dataclasses import dataclass, field, replace
 
 from dragonscale.commands.asked_chips import AskedTargets, asked_chips, asked_targets
@@ -16,7 +17,7 @@ from dragonscale.models.assumed import with_assumed
 from dragonscale.models.transformer import Transformer, count_parameters, unseen_parameters
 from dragonscale.physics.hardware import Slice, dtype_bytes
 from dragonscale.physics.hardware.changes import check_effect
-from dragonscale.physics.units import parse, parse_length
+from dragonscale.physics.units import parse, parse_count, parse_length
 from dragonscale.training.advice.budget import batch_warning
 from dragonscale.training.advice.plan_advice import PlanAnswer
 from dragonscale.training.advice.targets import Target
@@ -79,7 +80,7 @@ def read_question(question: TrainQuestion) -> TrainRequest:
     parameters = count_parameters(model).total
     tokens = None
     if question.tokens.strip():
-        tokens = read_tokens(question.tokens, parameters, "the number of tokens")
+        tokens = _read_run(question.tokens, parameters, sequences * sequence)
     tuning, targets_note = asked_tuning(question, model)
     # a batch beyond the critical one is a warning, never an error
     batch_size_note = ""
@@ -114,6 +115,13 @@ def read_question(question: TrainQuestion) -> TrainRequest:
         deadline=deadline,
     )
     return TrainRequest(question, job, where.named, where.everywhere, list(filter(None, notes)))
+
+
+def _read_run(text: str, parameters: float, step_tokens: int) -> float:
+    """The tokens of a run, which may be written as its steps (`1000steps`)."""
+    if steps := re.fullmatch(r"(.+?)\s*steps?", text.strip()):
+        return float(parse_count(steps[1], "the number of steps")) * step_tokens
+    return read_tokens(text, parameters, "the number of tokens")
 
 
 def _only_slice(where: AskedTargets) -> Slice | None:

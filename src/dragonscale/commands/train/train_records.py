@@ -408,6 +408,10 @@ class TrainReport(Record):
     """The software that the stack is, with its release; empty where that is nobody's."""
     idle_chips: int = 0
     """Chips of the slice that was asked for which the answer leaves idle."""
+    verdict: str = ""
+    """What answers the question in a line: fits, does not fit, normal, slow."""
+    missing_bytes: float | None = None
+    """Where nothing fits: what the nearest plan needs of a chip beyond what it has."""
 
     @property
     def best(self) -> PlanReport | None:
@@ -440,6 +444,13 @@ class TrainReport(Record):
         if not kind and self.scaling:
             kind = "scaling"
         return super().plot(kind)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields, with the plan to take as `best` where it is the first too."""
+        record = super().to_dict()
+        if record["best"] is None and self.best is not None:
+            record["best"] = msgspec.to_builtins(self.best)
+        return record
 
     def headline(self) -> str:
         plan = self.plans[0].told() if self.plans else "no plan"

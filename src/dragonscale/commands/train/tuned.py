@@ -1,30 +1,101 @@
 """What a question says of fine-tuning: its method, its optimizer by the name people use, and its usual step."""
 
 from dataclasses import replace
+from typing import Any
 
+from dragonscale.commands.given import comma_list, target_of
 from dragonscale.commands.questions.flag import written
 from dragonscale.commands.questions.train import TrainQuestion
 from dragonscale.errors import InputError, nearest, unknown
+from dragonscale.models import load_model
+from dragonscale.models.assumed import with_assumed
 from dragonscale.models.transformer import Transformer
+from dragonscale.physics.units import parse_length
 from dragonscale.training.plan.plan import OPTIMIZERS, read_field
 from dragonscale.training.plan.tuning import Tuning, lacking, meant_optimizer, optimizer_named, read_tuning
 
 TUNED_STEP = {"batch": "16seq", "seq": "2048"}
 """The step of fine-tuning where nobody says one."""
+USUAL_SEQUENCE = 8192
+"""Tokens of a sequence in pretraining where nobody says: Llama 3 (arXiv 2407.21783) and DeepSeek-V3 (4096) are
+pretrained so before their context is extended; models made for fewer tokens take theirs."""
+CHIP_TOKENS = 2**16
+"""Tokens of a chip and step that a slice of few chips gets, so that reducing gradients does not rule the step."""
+USUAL_BATCH = 2**22
+"""Tokens of a step in pretraining where nobody says: the 4M of Llama 2 and of Llama 3's first phase."""
+LARGE_BATCH = 2**24
+"""Tokens of a step on the largest slices: the 16M of Llama 3 405B on 8K to 16K chips."""
 
 
 def usual_step(question: TrainQuestion) -> tuple[TrainQuestion, list[str]]:
-    """A question that names a method with a usual batch and sequence where it has none, and notes on what was taken."""
+    """A question with a usual batch and sequence where it has none, and notes on what was taken."""
     notes: list[str] = []
     if not question.method.strip() and (question.lora_rank is not None or question.lora_targets.strip()):
         question = replace(question, method="lora")
         notes.append("--method lora taken: a rank and targets are of adapters.")
     # only what nobody said; a batch or sequence that was typed stays
-    missing = {name: usual for name, usual in TUNED_STEP.items() if not written(getattr(question, name)).strip()}
-    if not question.method.strip() or not missing:
+    missing = [name for name in TUNED_STEP if not written(getattr(question, name)).strip()]
+    if not missing or not (written(question.model) and written(question.on)):
         return question, notes
-    flags = " and ".join(f"--{name} {usual}" for name, usual in missing.items())
-    return replace(question, **missing), [*notes, f"{flags} taken, as fine-tuning often has."]
+    if question.method.strip():
+        usual, why = TUNED_STEP, "as fine-tuning often has"
+    else:
+        usual = _pretraining_step(question)
+        why = f"as pretraining often has: {_batch_rule(question)}" if "batch" in missing else "as pretraining often has"
+    taken = {name: usual[name] for name in missing}
+    flags = " and ".join(f"--{name} {value}" for name, value in taken.items())
+    return replace(question, **taken), [*notes, f"{flags} taken, {why}."]
+
+
+def _pretraining_step(question: TrainQuestion) -> dict[str, str]:
+    """The batch and sequence of pretraining a model on the chips of a question."""
+    sequence = USUAL_SEQUENCE
+    if question.seq.strip():
+        sequence, _ = parse_length(question.seq, "--seq")
+    else:
+        model = load_model(with_assumed(question.model, question.assume, question.family))
+        sequence = min(sequence, model.context or sequence)
+    chips = most_chips(question.on)
+    sequences = max(usual_batch(chips) // sequence, 1)
+    if chips and chips < sequences:
+        sequences -= sequences % chips  # every chip gets as many
+    return {"batch": f"{sequences}seq", "seq": str(sequence)}
+
+
+def usual_batch(chips: int | None) -> int:
+    """Tokens of a step of pretraining on so many chips; None where it is not known how many.
+
+    >>> [usual_batch(chips) // 2**10 for chips in (8, 64, 512, 2048, None)]
+    [512, 4096, 4096, 16384, 4096]
+    """
+    if chips is None:
+        return USUAL_BATCH
+    # a sequence for each chip of a large slice, so that none waits
+    return max(min(CHIP_TOKENS * chips, USUAL_BATCH), min(USUAL_SEQUENCE * chips, LARGE_BATCH))
+
+
+def _batch_rule(question: TrainQuestion) -> str:
+    chips = most_chips(question.on)
+    if chips is None or CHIP_TOKENS * chips >= USUAL_BATCH:
+        return "4Mi tokens a step, up to 16Mi beyond 512 chips"
+    return f"64Ki tokens a chip, up to 4Mi a step ({usual_batch(chips):,} here)"
+
+
+def most_chips(on: Any) -> int | None:
+    """The chips of the largest slice that --on names; None where it names a chip alone, or any."""
+    things = comma_list(on) if isinstance(on, str) else on
+    if not isinstance(things, list | tuple):
+        things = [things]
+    counts: list[int] = []
+    for thing in things:
+        try:
+            slice_ = target_of(thing)[1]
+        except InputError:  # refused where it is read
+            return None
+        if slice_ is None:
+            return None
+        counts.append(slice_.chips)
+    return max(counts, default=None)
 
 
 def asked_tuning(question: TrainQuestion, model: Transformer) -> tuple[Tuning, str]:

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import shlex
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from dragonscale.course.calculator.measure import Measure, aligned
 from dragonscale.course.calculator.names import load_name, split_targets
 from dragonscale.course.calculator.reading import ListNode, Statement, WordNode, names_in, read_statements
 from dragonscale.course.calculator.solve import AnswerLine, Equation, solve
+from dragonscale.course.calculator.tables import spaced
 from dragonscale.course.calculator.unit_words import read_unit
 from dragonscale.errors import InputError
 from dragonscale.models.catalogue import is_preset
@@ -94,7 +96,10 @@ def _answered(one: Statement, scope: Scope, unknown: str) -> list[AnswerLine]:
         word = one.node.text
         if word in NAMES:
             raise InputError(f"{word} is a function; write {call_text(word)}.")
-        raise InputError(f"Nothing is said of {word}; it is no chip, model or function, and has no value.")
+        raise InputError(
+            f"Nothing is said of {word}; it is no chip, model or function, and has no value. "
+            f"`dscale calc --find {shlex.quote(spaced(word))}` searches functions by words."
+        )
     if isinstance(value, Measure):
         return [AnswerLine(one.name, _simpler(value.settled()))]
     if isinstance(value, Chip | Slice | Transformer):

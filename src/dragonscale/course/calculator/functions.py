@@ -5,6 +5,7 @@ formats and collectives. Of letters they give formulas.
 import difflib
 import inspect
 import math
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from dragonscale.course.calculator.arguments import CALLED, taken_as
 from dragonscale.course.calculator.measure import Measure, aligned, checked, plain
 from dragonscale.course.calculator.names import model_fact
 from dragonscale.course.calculator.tables import UNITS_OF_FORMS as UNITS
+from dragonscale.course.calculator.tables import spaced
 from dragonscale.errors import InputError, nearest, shorten, unknown
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware.chip import Chip
@@ -120,7 +122,7 @@ def check_name(name: str) -> None:
     if name not in NAMES:
         close = nearest(name, NAMES)
         near = ", ".join(difflib.get_close_matches(name[:100], NAMES, 5, 0.0))
-        hint = f"the nearest are {near}; `dscale calc --help` says where all of them are listed."
+        hint = f"the nearest are {near}; `dscale calc --find {shlex.quote(spaced(name))}` searches by words."
         raise InputError(f"There is no function {shorten(name)}; {f'did you mean {close}?' if close else hint}")
 
 

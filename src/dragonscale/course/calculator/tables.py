@@ -5,6 +5,7 @@ name says (`endings`); its parts those of `parts`, by their kind and name. A par
 function's) or `taken` (by its name alone).
 """
 
+import re
 from importlib import resources
 
 import msgspec
@@ -38,6 +39,15 @@ class WordTables(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     chip_facts: dict[str, str]
     kinds: dict[str, str]
     wanted: dict[str, str]
+
+
+def spaced(name: str) -> str:
+    """A name as words to search for.
+
+    >>> spaced("ReduceScatter"), spaced("exact_flops")
+    ('reduce scatter', 'exact flops')
+    """
+    return re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", name[:60]).lower()
 
 
 _FOLDER = resources.files("dragonscale.course.calculator")

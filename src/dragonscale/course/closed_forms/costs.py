@@ -25,6 +25,17 @@ def pointwise_cost(
     return Cost(flops={("vector", dtype): elements * flops}, bytes={level: moved})
 
 
+def matmul_flops(m: Number, k: Number, n: Number) -> Number:
+    """FLOPs of [m, k] times [k, n], exactly: each of the m·n results is k products and k - 1 sums.
+
+    The usual 2mkn counts one sum more.
+
+    >>> matmul_flops(2, 3, 4)
+    40
+    """
+    return m * n * (2 * k - 1)
+
+
 def tiled_matmul_cost(m: Number, k: Number, n: Number, tile: tuple[int, int, int], dtype: str = "bf16") -> Cost:
     """A matmul cut into tiles (bm, bk, bn) that are read from HBM once for each output tile that needs them."""
     bm, bk, bn = tile
@@ -97,16 +108,19 @@ class CacheShape:
     bytes: Number
     per_token: Number
     shape: str
+    elements: Number = 0
 
 
 def kv_cache(L: Number, K: Number, H: Number, S: Number = 1, batch: Number = 1, dtype: str = "bf16") -> CacheShape:
     """The KV cache of `batch` sequences of S tokens in L layers of K KV heads of size H: keys and values.
 
     >>> kv_cache(80, 8, 128, 8192)
-    CacheShape(bytes=2684354560, per_token=327680, shape='[2, L=80, B=1, S=8192, K=8, H=128]')
+    CacheShape(bytes=2684354560, per_token=327680, shape='[2, L=80, B=1, S=8192, K=8, H=128]', elements=1342177280)
     """
-    token = 2 * L * K * H * dtype_bytes(dtype)
-    return CacheShape(token * S * batch, token, f"[2, L={L}, B={batch}, S={S}, K={K}, H={H}]")
+    elements = 2 * L * K * H
+    token = elements * dtype_bytes(dtype)
+    shape = f"[2, L={L}, B={batch}, S={S}, K={K}, H={H}]"
+    return CacheShape(token * S * batch, token, shape, elements * S * batch)
 
 
 def attention_length(model: Transformer, causal: bool = False) -> Number:

@@ -1,4 +1,4 @@
-"""Arithmetic about tiers of switches that only the book's questions need."""
+"""Arithmetic about tiers of switches, and about hops on rings, that only the book's questions need."""
 
 from dragonscale.errors import InputError
 from dragonscale.physics.collectives import BOOK, Options, Switches
@@ -15,6 +15,17 @@ def egress_from_bisection(bisection: Number, children: Number) -> Number:
     450000000000.0
     """
     return 2 * bisection / children
+
+
+def mean_hops(size: Number, closed: bool = True) -> Number:
+    """Hops between two chips of a ring (of a line with closed=False) on average, a chip and itself included.
+
+    >>> mean_hops(16), mean_hops(4, closed=False)
+    (4.0, 1.25)
+    """
+    if closed:
+        return size / 4
+    return (size**2 - 1) / (3 * size)
 
 
 def cables_per_pair(tree: FatTree) -> Number:

@@ -9,16 +9,18 @@ from typing import Any
 from dragonscale import errors
 from dragonscale.blocks.colour import wants_colour
 from dragonscale.blocks.terminal import width_of
+from dragonscale.commands.questions.synonyms import command_meant
 from dragonscale.errors import FAULT, INFEASIBLE, REFUSED, WRONG_INPUT, Infeasible, NonFiniteCost, sentence_of
-from dragonscale.faces.cli.arguments import other_words
-from dragonscale.faces.cli.help import command_help, family_help, overview
+from dragonscale.faces.cli.help import command_help, family_help, full_overview, overview
+from dragonscale.faces.cli.progress import say_aside
 from dragonscale.faces.cli.shell import run_command
 from dragonscale.faces.cli.table import COMMANDS
 from dragonscale.faces.command import Command
 from dragonscale.faces.commands import FAMILIES
 from dragonscale.listener import without_numeric_warnings
 
-HELP = ("--help", "-h")
+HELP = ("--help", "-h", "--help-all")
+HELP_ALL = ("--help-all", "all")
 VERSION = ("--version", "-V", "version")
 
 
@@ -55,7 +57,7 @@ def _told(arguments: list[str]) -> int:
 
 def _run(arguments: list[str]) -> int:
     if not arguments or arguments[0] in (*HELP, "help"):
-        return _help(arguments[1:])
+        return _help([word for word in arguments[1:] if word not in HELP_ALL], bool(set(arguments) & set(HELP_ALL)))
     if arguments[0] in VERSION:
         from importlib.metadata import version
 
@@ -68,18 +70,23 @@ def _run(arguments: list[str]) -> int:
             return _help(arguments[:1])
         if kinds:
             raise errors.unknown(f"`dscale {arguments[0]}` of", rest[1], kinds)
-        raise _no_command(arguments[0])
-    if any(word in HELP for word in rest[: rest.index("--") if "--" in rest else None]):
-        return _help(command.name.split())
+        return _other_command(arguments[0], rest[1:])
+    flags = rest[: rest.index("--") if "--" in rest else None]
+    if any(word in HELP for word in flags):
+        return _help(command.name.split(), "--help-all" in flags)
     return run_command(command, rest)
 
 
-def _no_command(name: str) -> errors.InputError:
-    """The error for a command that is not there: what it is called here, or else all that are."""
-    said = other_words()["commands"].get(name.lower())
-    if said:
-        return errors.InputError(f"There is no command {errors.shorten(name)}. {said}")
-    return errors.unknown("command", name, {command.split()[0] for command in COMMANDS})
+def _other_command(name: str, rest: list[str]) -> int:
+    """What a command of other software is here, run; or else the error with all commands that there are."""
+    meant = command_meant(name.lower(), rest)
+    if meant.words:
+        if not set(rest) & set(HELP):
+            say_aside(f"`{name}` is read as `dscale {' '.join(meant.words)}`.")
+        return _run([*meant.words, *rest])
+    if meant.sentence:
+        raise errors.InputError(f"There is no command {errors.shorten(name)}. {meant.sentence}")
+    raise errors.unknown("command", name, {command.split()[0] for command in COMMANDS})
 
 
 def _prepare_streams() -> None:
@@ -108,7 +115,7 @@ def find_command(arguments: Sequence[str]) -> tuple[Command[Any, Any] | None, li
     return None, list(arguments)
 
 
-def _help(arguments: Sequence[str]) -> int:
+def _help(arguments: Sequence[str], whole: bool = False) -> int:
     width, colour = width_of(), wants_colour("auto")
     command, _ = find_command(arguments) if arguments else (None, [])
     family = arguments[0] if arguments and arguments[0] in FAMILIES else ""
@@ -116,8 +123,16 @@ def _help(arguments: Sequence[str]) -> int:
     if command is None and several:
         print(family_help(family, width, colour))
     else:
-        print(command_help(command, width, colour) if command else overview(width, colour))
+        print(_help_text(command, width, colour, whole))
     return 0
+
+
+def _help_text(command: Command[Any, Any] | None, width: int, colour: bool, whole: bool) -> str:
+    if command is not None:
+        return command_help(command, width, colour, whole)
+    if whole:
+        return full_overview(width, colour)
+    return overview(width, colour)
 
 
 def _refuse(sentence: str, code: int = WRONG_INPUT) -> int:

@@ -6,7 +6,8 @@
     [train]                   # for one command
     stack = "megatron"
 
-A flag on the command line wins over the file, the folder's file over the home's, a command's table over the rest.
+Flags of other software (`tensor_parallel_size = 8`) are read as on the command line. A flag there wins over the file,
+the folder's file over the home's, a command's table over the rest.
 """
 
 import os
@@ -15,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from dragonscale.commands.questions.synonyms import fields_meant, flag_in_python, names_with_synonyms, takes_value
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.faces.cli.table import COMMANDS
 from dragonscale.faces.command import Command
@@ -41,10 +43,11 @@ def with_defaults(command: Command[Any, Any], arguments: Sequence[str]) -> list[
     end = words.index("--") if "--" in words else len(words)
     typed = {word.partition("=")[0].replace("_", "-") for word in words[:end]}
     added: list[str] = []
+    meant = {name for word in typed if word.startswith("-") for name in fields_meant(word, command.fields())}
     for name, value in taken.items():
         field = fields[name]
         spellings = {*field.spellings, *(s.replace("--", "--no-", 1) for s in field.spellings)}
-        if typed & spellings:
+        if typed & spellings or name in meant:
             continue
         if field.switch:
             added += [field.flag] if value else [field.flag.replace("--", "--no-", 1)]
@@ -64,8 +67,9 @@ def _values(path: Path, command: Command[Any, Any], fields: dict[str, Any]) -> d
         if name.replace("_", " ") not in COMMANDS and name not in {one.split()[0] for one in COMMANDS}:
             raise unknown(f"command in {shorten(str(path))} called", name, list(COMMANDS))
     everywhere = {field.name for one in COMMANDS.values() for field in one.fields()} if flags else set()
+    flags = names_with_synonyms(command.fields(), flags).values
     for name in flags:
-        if name not in everywhere:
+        if name not in everywhere and not _elsewhere(name):
             raise unknown(
                 f"flag in {shorten(str(path))} called",
                 name,
@@ -73,6 +77,7 @@ def _values(path: Path, command: Command[Any, Any], fields: dict[str, Any]) -> d
                 "`dscale COMMAND --help` lists those of a command.",
             )
     own = {name.replace("-", "_"): value for name, value in tables.get(command.name.replace(" ", "_"), {}).items()}
+    own = names_with_synonyms(command.fields(), own).values
     for name in own:
         if name not in fields:
             raise unknown(
@@ -88,6 +93,11 @@ def _values(path: Path, command: Command[Any, Any], fields: dict[str, Any]) -> d
                 f"In {shorten(str(path))} {name} is {shorten(value)}; write text, a number, true or false."
             )
     return defaults
+
+
+def _elsewhere(name: str) -> bool:
+    """Whether a flag of other software is read by any command."""
+    return any(takes_value(flag_in_python(name), command.fields()) is not None for command in COMMANDS.values())
 
 
 def _read(path: Path) -> dict[str, Any]:

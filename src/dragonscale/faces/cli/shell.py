@@ -32,7 +32,10 @@ _ENDINGS = {
 
 def run_command(command: Command[Any, Any], arguments: Sequence[str]) -> int:
     """Answer one command line: print first, write after, so that no file that fails costs the answer."""
-    given = read_arguments(command.fields(), with_defaults(command, arguments), command.name)
+    arguments_read = read_arguments(command.fields(), with_defaults(command, arguments), command.name)
+    given = arguments_read.values
+    for note in arguments_read.notes:
+        say_aside(note)
     output = Output(**{name: given.pop(name) for name in (*command.outputs, *ALWAYS) if name in given})
     _check(output, command)
     question = command.question(**given)
@@ -109,7 +112,7 @@ def _json_character(one: str) -> str:
 def say(report: "Record", output: Output) -> None:
     """An answer as text, as wide and as colourful as stdout takes it."""
     width = output.width or width_of(sys.stdout)
-    print(text_of(report.sheet(output.explain), width, wants_colour(output.color, sys.stdout)))
+    print(text_of(report.printed(output.explain), width, wants_colour(output.color, sys.stdout)))
 
 
 def _verification(report: "Record") -> Any:

@@ -45,7 +45,14 @@ _TRAIN_CHARTS = ("time", "memory", "mesh", "roofline", "scaling", "answer")
 _SWEEP_CHARTS = ("auto", "lines", "heat", "bars")
 
 
-@command(TrainQuestion, PLANNING, "training", _PLAN_FLAGS, _TRAIN_CHARTS)
+@command(
+    TrainQuestion,
+    PLANNING,
+    "training",
+    _PLAN_FLAGS,
+    _TRAIN_CHARTS,
+    common=("on", "batch", "seq", "tokens", "method", "plan", "measured", "fix", "stack", "explain"),
+)
 def train():
     """How to split a training run over chips, how long a step takes, what bounds it, what it costs.
 
@@ -64,7 +71,14 @@ def train():
     return ask
 
 
-@command(ServeQuestion, PLANNING, "serving", _PLAN_FLAGS, ("frontier", "decode", "prefill", "memory", "mesh"))
+@command(
+    ServeQuestion,
+    PLANNING,
+    "serving",
+    _PLAN_FLAGS,
+    ("frontier", "decode", "prefill", "memory", "mesh"),
+    common=("on", "prompt", "output", "tpot", "rate", "batch", "max_context", "plan", "engine", "quantize", "explain"),
+)
 def serve():
     """How to serve a model: which chips, sharding, batch and engine; how fast tokens are, what they cost.
 
@@ -84,7 +98,13 @@ def serve():
     return ask
 
 
-@command(RlQuestion, PLANNING, "reinforcement-learning", ("explain", "timeline"))
+@command(
+    RlQuestion,
+    PLANNING,
+    "reinforcement-learning",
+    ("explain", "timeline"),
+    common=("on", "prompts", "samples", "prompt", "output", "algorithm", "stack", "plan", "mode", "to", "explain"),
+)
 def rl():
     """How to run reinforcement learning: pools, plans of trainer and engine, phases of a step, what bounds it.
 
@@ -115,7 +135,14 @@ def traffic():
     return ask
 
 
-@command(SimulateQuestion, PLANNING, "simulation", ("explain", "timeline"), ("latency", "occupancy"))
+@command(
+    SimulateQuestion,
+    PLANNING,
+    "simulation",
+    ("explain", "timeline"),
+    ("latency", "occupancy"),
+    common=("on", "rate", "clients", "replicas", "prompt", "output", "trace", "ttft", "tpot", "plan", "max_rate"),
+)
 def simulate():
     """What a fleet does under traffic: percentiles of TTFT and TPOT, goodput, what it holds, what to change.
 
@@ -153,13 +180,20 @@ def sweep():
     return ask
 
 
-@command(CompareQuestion, PLANNING, "compare", ("explain",), ("time", "memory"))
+@command(
+    CompareQuestion,
+    PLANNING,
+    "compare",
+    ("explain",),
+    ("time", "memory"),
+    common=("model", "on", "batch", "seq", "prompt", "output", "stack", "engine", "measured", "explain"),
+)
 def compare():
     """Plans, slices, stacks or engines side by side, difference by difference.
 
-    dscale compare "tp8 pp4 dp16" fsdp512 best --model llama3-70b --on h100:512 --batch 4M --seq 8192
-    dscale compare --model llama3-8b --on h100:64,v5p:4x4x4 --batch 4M --seq 8192
-    dscale compare --model llama3-70b --on h100:8 --prompt 2048 --output 512 --engine vllm,sglang
+    dscale compare llama3-70b "tp8 pp4 dp16" fsdp512 best --on h100:512 --batch 4M --seq 8192
+    dscale compare llama3-8b --on h100:64,v5p:4x4x4 --batch 4M --seq 8192
+    dscale compare llama3-70b --on h100:8 --engine vllm,sglang
     """
     from dragonscale.commands.compare.ask_compare import ask
 

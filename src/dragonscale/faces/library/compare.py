@@ -17,8 +17,7 @@ from dragonscale.commands.compare.ask_compare import ask
 from dragonscale.commands.compare.compare_records import CompareReport
 from dragonscale.commands.questions.flag import fields_of
 from dragonscale.commands.questions.train import CompareQuestion
-from dragonscale.faces.command import check_call, python_words, signature_of
-from dragonscale.listener import Listener
+from dragonscale.faces.command import heard, python_words, read_call, signature_of
 
 
 def compare(*things: Any, **words: Any) -> CompareReport:
@@ -34,11 +33,11 @@ def compare(*things: Any, **words: Any) -> CompareReport:
     >>> import dragonscale as ds
     >>> ds.compare("fsdp8", "best", model="llama3-8b", on="h100:8", batch="64seq", seq=8192)  # doctest: +SKIP
     """
-    check_call("compare", fields_of(CompareQuestion)[1:], (), words)
+    reading = read_call("compare", fields_of(CompareQuestion)[1:], (), words)
     if len(things) == 1 and isinstance(things[0], list | tuple):
         things = tuple(things[0])
     with python_words(fields_of(CompareQuestion)):
-        return ask(CompareQuestion(things, **words), Listener())
+        return ask(CompareQuestion(things, **reading.values), heard(reading))
 
 
 setattr(compare, "__signature__", signature_of(fields_of(CompareQuestion), CompareReport))  # noqa: B010  for editors

@@ -13,9 +13,8 @@ from typing import Any, Literal
 
 from dragonscale.commands.explain.formulas import Explanation
 from dragonscale.errors import unknown
-from dragonscale.faces.command import check_call, python_words
+from dragonscale.faces.command import heard, python_words, read_call
 from dragonscale.faces.commands import COMMANDS
-from dragonscale.listener import Listener
 
 
 def explain(
@@ -30,6 +29,6 @@ def explain(
     kinds = {name.partition(" ")[2]: row for name, row in COMMANDS.items() if name.startswith("explain ")}
     if what not in kinds:
         raise unknown("explanation of", what, kinds)
-    check_call("explain", kinds[what].asked(), given, named)
+    reading = read_call("explain", kinds[what].asked(), given, named)
     with python_words(kinds[what].asked()):
-        return kinds[what].answer(kinds[what].question(*given, **named), Listener())
+        return kinds[what].answer(kinds[what].question(**reading.values), heard(reading))

@@ -42,6 +42,8 @@ WHAT_IF = "what-if"
 """The source of numbers that somebody asks about."""
 HOST_MEMORY = 128e9
 """Bytes of host memory for each chip where nothing is known: half of what the nodes of large GPUs have."""
+SERVER_MEMORY_BANDWIDTH = 307.2e9
+"""Bytes per second of a host's memory where nothing is known: one socket with eight channels of DDR5-4800."""
 
 
 def dtype_bytes(dtype: str) -> float:
@@ -147,6 +149,12 @@ class Chip:
     """The generation that software asks for: hopper, cdna3, tpu-v5e …"""
     announced: bool = False
     """Whether nobody can have it yet, so that its numbers are promises."""
+    capacities: tuple[str, ...] = ()
+    """The sizes of memory that it is sold with, where there are several."""
+    personal: bool = False
+    """Whether people own it rather than rent it: a machine, a laptop or a card of a desktop."""
+    unified: bool = False
+    """Whether its main memory is also that of the CPU."""
     facts: dict[str, Quantity] = field(default_factory=dict, repr=False)
     sources: dict[str, str] = field(default_factory=dict, repr=False)
     assumed: str = ""
@@ -172,6 +180,15 @@ class Chip:
         if fact is None:
             return HOST_MEMORY
         return float(fact.value) / max(1, self.host_chips)
+
+    @property
+    def host_memory_bandwidth(self) -> float:
+        """Bytes per second of the memory that the CPU computes from: of the whole host, shared by its chips. Where CPU
+        and GPU have one memory it is that one; where the file knows none, `SERVER_MEMORY_BANDWIDTH`."""
+        if self.unified:
+            return self.bandwidth("hbm")
+        fact = self.facts.get("host.memory_bandwidth")
+        return SERVER_MEMORY_BANDWIDTH if fact is None else float(fact.value)
 
     @property
     def devices(self) -> int:

@@ -82,6 +82,7 @@ class HostFile(Strict, frozen=True):
     shape: Written | None = None
     vm: Written | None = None
     memory: Written | None = None
+    memory_bandwidth: Written | None = None
 
 
 class DcnFile(Strict, frozen=True):
@@ -114,6 +115,10 @@ class ChipFile(Strict, frozen=True):
     default_slice: str = ""
     architecture: str = ""
     announced: bool = False
+    capacities: list[str] = []
+    personal: bool = False
+    unified: bool = False
+    of: str = ""
 
 
 def read_quantity(written: Written, dimension: str, where: str, default_source: str) -> Quantity:
@@ -232,6 +237,9 @@ def read_chip(table: dict[str, Any], origin: str) -> Chip:
         default_slice=file.default_slice,
         architecture=file.architecture,
         announced=file.announced,
+        capacities=tuple(file.capacities),
+        personal=file.personal,
+        unified=file.unified,
         aliases=tuple(file.aliases),
         sources=sources,
     )
@@ -275,7 +283,7 @@ def _network_shape(file: ChipFile) -> Torus | Tree:
 # The dimension of each number, by the kind of table that it stands in ("" is the top of the file).
 _DIMENSIONS = {
     "memory": {"capacity": "bytes", "visible": "bytes", "bandwidth": "bytes/s"},
-    "host": {"chips": "count", "shape": "count", "vm": "count", "memory": "bytes"},
+    "host": {"chips": "count", "shape": "count", "vm": "count", "memory": "bytes", "memory_bandwidth": "bytes/s"},
     "dcn": {"egress": "bytes/s", "latency": "s"},
     "ici": {"link": "bytes/s", "hop_latency": "s", "pod": "count"},
     "levels": {"bandwidth": "bytes/s", "latency": "s", "bridge": "bytes/s"},

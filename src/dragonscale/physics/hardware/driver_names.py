@@ -34,6 +34,10 @@ chip; `nearest_chip` names the one that it is a variant of.
 ['rtxpro6000-ws', 'rtx6000ada', 'm3ultra']
 >>> chip_named("NVIDIA A100-SXM4", 40e9), chip_named("NVIDIA A100-SXM4-80GB"), chip_named("NVIDIA A100-SXM4-40GB")
 ('a100-40gb', 'a100', 'a100-40gb')
+>>> [chip_named(f"NVIDIA GeForce RTX {name}") for name in ("4070 Ti SUPER", "4090 Laptop GPU", "3060", "2050")]
+['rtx4070ti-super', 'rtx4090-laptop', 'rtx3060', '']
+>>> chip_named("Apple M3 Max", 64 * 2**30), chip_named("Apple M3 Max"), chip_named("AMD Radeon 8060S")
+('m3max-64gb', 'm3max', 'strix-halo')
 >>> [chip_named(name, 139.8 * 2**30) for name in ("NVIDIA H200", "NVIDIA H200 NVL")]
 ['h200', 'h200-nvl']
 """
@@ -41,7 +45,7 @@ chip; `nearest_chip` names the one that it is a variant of.
 import itertools
 import re
 
-from dragonscale.physics.hardware.catalogue import chip_names, load_chip
+from dragonscale.physics.hardware.catalogue import chip_names, is_chip, load_chip
 
 _TPU = re.compile(r"(?i)\btpu\s*v?(\d+)\s*(lite|e|p|i|x)?")
 _TPU_ALIASES = {"5": "v5p", "6": "v6e", "7": "tpu7x", "7x": "tpu7x", "5lite": "v5e", "6lite": "v6e", "4lite": "v4i"}
@@ -64,12 +68,15 @@ def chip_named(name: str, memory_bytes: float | None = None) -> str:
         return _tpu(tpu[1], (tpu[2] or "").lower())
     tokens = _tokens(name)
     chip = _longest_match(tokens)
+    if not chip and is_chip(name):
+        chip = load_chip(name).name
     if any(variant not in chip for variant in _VARIANTS.intersection(tokens)):
         return ""
     if not chip or not memory_bytes:
         return chip
     siblings = [chip]
     siblings += [other for other in chip_names() if _CAPACITY.sub("", other) == _CAPACITY.sub("", chip)]
+    siblings += [f"{chip}-{capacity.lower()}" for capacity in load_chip(chip).capacities[:-1]]
     nearest = min(siblings, key=lambda sibling: abs(load_chip(sibling).hbm.capacity - memory_bytes))
     if abs(load_chip(nearest).hbm.capacity / memory_bytes - 1) < _CAPACITY_TOLERANCE:
         return nearest

@@ -103,7 +103,18 @@ def price_book(chip: Chip) -> list[Offer]:
             machine=row.get("machine", 0),
         )
         offers.append(offer)
-    return offers
+    return offers + _launch_prices(chip)
+
+
+def _launch_prices(chip: Chip) -> list[Offer]:
+    """What a card or machine cost when it came out; none where that is not known."""
+    launch = _table()["launch"].get(split_changes(chip.name)[0])
+    if launch is None:
+        return []
+    if not isinstance(launch, dict):
+        launch = {"usd": launch, "of": "a card alone"}
+    source = _table()["sources"]["launch"]["title"]
+    return [Offer(BUY, launch["usd"], None, f"{launch['of']}, at launch", "us", chip.released, source)]
 
 
 def offered_price(chip: Chip, kind: str, chips: int = 1) -> Quantity | None:

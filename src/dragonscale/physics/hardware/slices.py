@@ -255,13 +255,15 @@ def slice_note(text: str) -> str:
     ('v5p-8 is read as v5p:2x2x1, 4 chips (Cloud names of v5p count TensorCores, two a chip).', '')
     >>> slice_note("v6e:8"), slice_note("h100:8")
     ('v6e:8 is read as v6e:2x4, 8 chips.', '')
+    >>> slice_note("M2 Pro")
+    'M2 Pro is read as the one with 32GB; others are m2pro-16gb.'
     """
     match = whole_match(_COUNTED, split_changes(text.strip())[0])
     canonical = _canonical(text)
     is_renamed = match is not None and canonical != text and ":" in canonical
     is_count = re.search(r":\d+$", text.strip()) is not None  # v6e:8 leaves the shape open
     if not is_renamed and not is_count:
-        return ""
+        return _memory_note(text.strip())
     slice_ = parse_slice(canonical)
     if not isinstance(slice_.chip.network, Torus) or slice_.chip.network.axes == 1:
         return ""
@@ -269,6 +271,16 @@ def slice_note(text: str) -> str:
     if match is not None and match["dashed"] and slice_.chip.name in _NAMED_BY_CORES:
         why = f" (Cloud names of {slice_.chip.name} count TensorCores, two a chip)"
     return f"{text.strip()} is read as {slice_}, {slice_.chips:,} chips{why}."
+
+
+def _memory_note(text: str) -> str:
+    """Which memory was taken for a chip that is sold with several, where none was named; empty otherwise."""
+    chip = parse_target(text)[0]
+    if len(chip.capacities) < 2 or chip.like or re.search(r"\d ?gi?b", text.lower()):
+        return ""
+    *others, usual = chip.capacities
+    names = ", ".join(f"{chip.name}-{capacity.lower()}" for capacity in others)
+    return f"{text} is read as the one with {usual}; others are {names}."
 
 
 def _count(digits: str, text: str) -> int:

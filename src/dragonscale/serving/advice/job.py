@@ -22,8 +22,8 @@ from dragonscale.serving.space.legal import divisible
 from dragonscale.serving.steady.speculation import Draft
 from dragonscale.serving.steady.targets import LatencyTarget
 
-# Experts of a layer from which disaggregated prefill and decode are searched by default: DeepSeek and similar models,
-# whose experts large deployments spread over many chips.
+# Experts of a layer from which disaggregated prefill and decode are worth a look: DeepSeek and similar models, whose
+# experts large deployments spread over many chips.
 MANY_EXPERTS = 64
 
 # Configurations that are shown of one chip by default.
@@ -55,7 +55,7 @@ class ServingJob:
     draft: Draft | None = None
     # Drafts a step that were asked for by number; 0 leaves the number open.
     drafts_asked: int = 0
-    # Whether to search separate pools for prefill and decode; None where that is worth a look.
+    # Whether to search separate pools for prefill and decode; None where nobody said.
     disaggregate: bool | None = None
     # Whether the targets are all chips of the catalogue.
     everywhere: bool = False
@@ -173,14 +173,16 @@ class ServingJob:
         """Whether drafts by the model's own heads are asked for that an engine does not make."""
         return bool(self.drafts_asked) and self.draft is not None and self.draft_by(engine) is None
 
-    def searches_pools(self, chip: Chip) -> bool:
-        """Whether separate pools for prefill and decode are searched on a chip: where that was asked for, and else
-        for a model of many experts on two servers or more (or on as many as it needs, where that is more than one), by
-        engines that have them."""
-        if self.ask.apart:
+    @property
+    def searches_pools(self) -> bool:
+        """Whether separate pools for prefill and decode are searched: where that was asked for."""
+        return bool(self.disaggregate) and not self.ask.apart
+
+    def offers_pools(self, chip: Chip) -> bool:
+        """Whether separate pools that nobody asked for are worth a look on a chip: for a model of many experts on two
+        servers or more (or on as many as it needs, where that is more than one), by engines that have them."""
+        if self.ask.apart or self.disaggregate is not None or self.ask.output == 1:
             return False
-        if self.disaggregate is not None or self.ask.output == 1:
-            return bool(self.disaggregate)
         if self.plan is not None or self.batch is not None or divisible(self.model).experts < MANY_EXPERTS:
             return False
         row = rules(self.engine_on(chip).name)

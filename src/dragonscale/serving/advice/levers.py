@@ -121,7 +121,7 @@ def latency_levers(job: ServingJob, config: Config, critical: float, configs: Se
     tokens, tpot = config.tokens_per_chip, float(config.state.tpot)
     fewer_chips = any(
         other.plan.chips < config.plan.chips
-        and (other.meets or not config.meets)
+        and (_meets(job, other) or not config.meets)
         and other.tokens_per_chip >= (1 - WORTH) * tokens
         and float(other.state.tpot) <= (1 + WORTH) * tpot
         for other in configs
@@ -132,6 +132,12 @@ def latency_levers(job: ServingJob, config: Config, critical: float, configs: Se
         fewer_chips=fewer_chips,
         drafts=not (config.drafts or job.draft_by(config.engine)),
     )
+
+
+def _meets(job: ServingJob, config: Config) -> bool:
+    """Whether a configuration meets its targets, and those of the job, which are tighter where it was simulated."""
+    times = job.ask.times(config.state.ttft, config.state.tpot).values()
+    return config.meets and all(seconds <= target for seconds, target in times)
 
 
 def larger_batches(config: Config, configs: Sequence[Config]) -> list[Config]:
@@ -215,10 +221,10 @@ def one_more_replica(pools: Pools, role: str) -> Pools:
 def pools_left_out(job: ServingJob) -> Slice | None:
     """The slice with which separate pools would be searched, where only a chip is named and that leaves them out."""
     chip, slice_ = job.targets[0]
-    if slice_ is not None or job.compares_chips or job.searches_pools(chip) or job.plan is not None:
+    if slice_ is not None or job.compares_chips or job.offers_pools(chip) or job.plan is not None:
         return None
     two_servers = Slice(chip, (2 * NODE,))
     on_slice = replace(job, targets=((chip, two_servers),))
-    if isinstance(chip.network, Torus) or not on_slice.searches_pools(chip):
+    if isinstance(chip.network, Torus) or not on_slice.offers_pools(chip):
         return None
     return two_servers

@@ -1,7 +1,6 @@
 """Separate pools for prefill and decode, as a job wants them searched, and why there are none."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from dragonscale.serving.advice.job import ServingJob
 from dragonscale.serving.advice.search import search
@@ -42,12 +41,11 @@ def _pool_pairs(job: ServingJob, runs: Callable[[Config, str], bool]) -> list[Po
 
     Both pools have one engine and one format of the KV cache, which is sent as it was written; and one chip, unless
     pools were asked for."""
-    targets = tuple(target for target in job.targets if job.searches_pools(target[0]))
-    if not targets:
+    if not job.searches_pools:
         return []
     # configurations that can be paired, by cache format, server and chip
     groups: dict[tuple[str, ...], list[Config]] = {}
-    for config in search(replace(job.pool_job(), targets=targets)):
+    for config in search(job.pool_job()):
         chip = "" if job.disaggregate else config.piece.chip.name
         groups.setdefault((config.plan.kv, server_of(config.engine), chip), []).append(config)
     pairs: list[Pools] = []

@@ -14,7 +14,7 @@ from dragonscale.serving.advice.search import excess, is_narrower, search
 from dragonscale.serving.engine.checkpoint import bits
 from dragonscale.serving.space.frontier import Ask, Config
 from dragonscale.serving.space.ranking import replicas_for
-from dragonscale.serving.steady.speculation import Draft, head_part
+from dragonscale.serving.steady.speculation import Draft, has_heads, head_part
 
 # Chance that a trained head's draft is right, those before it right: about what EAGLE reports (arXiv 2401.15077).
 ACCEPTED = 0.7
@@ -128,8 +128,8 @@ def _with_drafts(job: ServingJob, nearest: Config) -> Config | None:
     one where that misses it too. None where drafts are no remedy."""
     ask = job.ask
     misses_step = ask.step is not None and float(nearest.state.tpot) > ask.step
-    if not misses_step or job.draft is not None or ask.output == 1:
-        return None
+    if not misses_step or job.draft is not None or ask.output == 1 or has_heads(job.model):
+        return None  # the model's own heads are a rung of the ladder, which is tried first
     configs = search(replace(job, draft=Draft(ACCEPTED, part=head_part(job.model))))
     meeting = [config for config in configs if config.meets]
     if meeting:

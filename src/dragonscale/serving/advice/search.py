@@ -27,6 +27,9 @@ MAX_CATALOGUE_ROWS = 10
 # Cost of a chip of the catalogue over that of the best, up to which it is shown.
 MAX_COST_RATIO = 3.0
 
+# The slice that people have of a card that is bought one by one.
+ONE_CARD = "1"
+
 # Called with how many of the chips are searched, and of how many.
 Progress = Callable[[int, int], None]
 
@@ -39,7 +42,10 @@ def search(job: ServingJob, progress: Progress | None = None) -> list[Config]:
     cut = pool_parts if job.ask.apart else parts_of
     for number, (chip, slice_) in enumerate(job.targets, 1):
         sizes = slices_of(chip) if slice_ is None else cut(slice_)
-        configs += _search_chip(job, chip, sizes)
+        of_chip = _search_chip(job, chip, sizes)
+        if slice_ is None and chip.default_slice == ONE_CARD:
+            of_chip = _on_one_card(of_chip)
+        configs += of_chip
         if progress is not None:
             progress(number, len(job.targets))
     chip, slice_ = job.targets[0]
@@ -47,6 +53,12 @@ def search(job: ServingJob, progress: Progress | None = None) -> list[Config]:
     if not configs and not job.compares_chips and slice_ is None:
         return _search_larger(job, chip)
     return configs
+
+
+def _on_one_card(configs: list[Config]) -> list[Config]:
+    """The configurations on a single card where any of them will do, since more cards are not what people have."""
+    single = [config for config in configs if config.chips == 1]
+    return single if any(config.meets for config in single) else configs
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from dragonscale.serving.space.space import slices_of
 @dataclass(frozen=True)
 class StartCheck:
     """What the launch of a given plan comes to. `refusal` says why the engine does not start and `remedy` what to
-    change; `text` that it starts, and `note` what it does not serve, where it starts all the same."""
+    change, and `verdict` both in a few words; `text` that it starts, and `note` what it does not serve, where it starts
+    all the same."""
 
     largest_context: int
     kv_cache_tokens: int
@@ -24,6 +25,7 @@ class StartCheck:
     remedy: str = ""
     note: str = ""
     text: str = ""
+    verdict: str = ""
 
 
 def start_check(job: ServingJob) -> StartCheck | None:
@@ -45,7 +47,15 @@ def start_check(job: ServingJob) -> StartCheck | None:
     check = StartCheck(largest_context=largest, kv_cache_tokens=int(memory.printed_tokens(float(longest))))
     sequences = engine.scheduling.max_sequences
     if fitting >= longest and blocks is not None and sequences > blocks.count:
-        return replace(check, refusal=_blocks_refusal(engine, blocks, sequences), remedy=_blocks_remedy(blocks))
+        return replace(
+            check,
+            refusal=_blocks_refusal(engine, blocks, sequences),
+            remedy=_blocks_remedy(blocks),
+            verdict=(
+                f"{sequences:,} sequences at once are more than its {blocks.count:,} state blocks; take --max-num-seqs "
+                f"{blocks.count} or fewer"
+            ),
+        )
     if fitting >= longest:
         needed = render(_request_bytes(memory, longest), "bytes")
         free = render(first_number(memory.cache), "bytes")
@@ -58,7 +68,8 @@ def start_check(job: ServingJob) -> StartCheck | None:
         )
         return replace(check, note=note)
     refusal = _refusal(job, engine, memory, longest)
-    return replace(check, refusal=refusal, remedy=_remedy(engine, check.largest_context))
+    verdict = f"the KV cache holds {check.largest_context:,} tokens of a request"
+    return replace(check, refusal=refusal, remedy=_remedy(engine, check.largest_context), verdict=verdict)
 
 
 def blocks_of(deployment: Deployment, memory: Capacity) -> StateBlocks | None:

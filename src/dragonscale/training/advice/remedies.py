@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from dragonscale.physics.hardware import Chip, Slice
-from dragonscale.physics.hardware.catalogue import chip_names, load_chip
+from dragonscale.physics.hardware.catalogue import candidates
 from dragonscale.training.advice.inverse import Fit, last_fitting, nearest_possible, quick, rentable
 from dragonscale.training.advice.scaling import slice_sizes
 from dragonscale.training.cost.evaluation import Job, as_asked, tuned, unusual_jobs, usual_jobs, with_numerics
@@ -149,9 +149,9 @@ def _on_larger_chips(job: Job, space: Space, missing: float) -> Fit | None:
     if chip.kind != "gpu" or len(job.slice.shape) > 1 or job.slice.pods > 1:
         return None
     larger: list[Chip] = []
-    for other in map(load_chip, chip_names()):
+    for other in candidates():
         same_software = other.kind == "gpu" and chip_family(other) == chip_family(chip)
-        if same_software and not other.announced and other.visible > missing * chip.visible:
+        if same_software and other.visible > missing * chip.visible:
             larger.append(other)
     # Of chips with about the same memory (to 10 GB) the cheapest, which is the last one written.
     larger.sort(key=lambda other: other.price or math.inf, reverse=True)

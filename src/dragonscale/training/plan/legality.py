@@ -84,7 +84,15 @@ class Legality(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Optimizers whose state it can keep in the host's memory; none: all that it has."""
     data_zero: int = 0
     """The stage of ZeRO that its recipes shard data-parallel ranks with, where a plan says none; 0: whole replicas."""
+    tuned_remat: str = ""
+    """The recompute of its own defaults, or of its own examples, where it fine-tunes; empty: none."""
+    quantized_remat: str = ""
+    """The same where frozen weights are in few bits; empty: as where they are not."""
     because: dict[str, str] = {}
+
+    def usual_remat(self, quantized: bool) -> str:
+        """The recompute that it fine-tunes with where nobody says one; empty if it has no default of its own."""
+        return (self.quantized_remat if quantized else "") or self.tuned_remat
 
 
 class UsualChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

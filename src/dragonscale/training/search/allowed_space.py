@@ -80,6 +80,10 @@ def offered(job: Job, space: Space) -> Space:
     free = space.remat == Space().remat and SOME_LAYERS in alone.remat and {"none", "block"} <= {*changed["remat"]}
     if free and not job.experts:  # of MoE models the usual knob is modules, and what is enough hangs on their load
         changed["remat"] += (SOME_LAYERS,)  # as many as let a plan fit
+    usual_remat = _tuned_remat(job, alone)
+    if usual_remat and not job.auto and space.remat == Space().remat:
+        # Software that was named is planned as it is launched; less recompute is advice on that plan.
+        changed["remat"] = (usual_remat,)
     fixed = space.fixed
     if space.words.offload == "parameters":  # weights that are fetched are those that ZeRO-3 gathers, in one stage
         changed["zero"], fixed = (3,), {"pipe": 1} | fixed
@@ -161,12 +165,22 @@ def settled(job: Job, plan: Plan, named: frozenset[str]) -> Plan:
     formats = trains_in(job.slice.chip, row)
     if "dtype" not in named and formats and plan.dtype not in formats:
         plan = replace(plan, dtype=formats[0])
+    usual_remat = _tuned_remat(job, row)
+    if usual_remat and "remat" not in named and plan.remat == Plan().remat:
+        plan = replace(plan, remat=usual_remat)
     for word in ("zero", *_CHOICES, *_FIXED):
         if word not in named and not takes(row, plan, word, job.experts > 0):
             plan = replace(plan, **{word: nearest(row, plan, word)})
     if plan.schedule == "interleaved" and plan.virtual == 1 and "gpipe" in row.schedule and "schedule" not in named:
         plan = replace(plan, schedule="gpipe")
     return plan
+
+
+def _tuned_remat(job: Job, row: Legality) -> str:
+    """The recompute that a stack fine-tunes with by default; empty where there is none."""
+    if not job.tuning.tunes:
+        return ""
+    return row.usual_remat(quantized=job.tuning.frozen_bytes < 2)
 
 
 def settlements(before: Plan, after: Plan, stack: str) -> list[str]:

@@ -31,7 +31,7 @@ LARGEST = 40_000
 
 def text_result(report: Any, detail: bool) -> str:
     """The answer in words, with how the question was read."""
-    sheet = report.sheet(detail)
+    sheet = report.printed(detail)
     notes = [text for text in report.notes_beside if text not in getattr(report, "notes", ())]
     notes += [f"exit_code {report.exit_code}: {ENDS[report.exit_code]}."] if report.exit_code else []
     blocks = (*sheet.blocks, Prose(" ".join(notes))) if notes else sheet.blocks

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dragonscale.commands.questions.flag import FILES, Field, Items, Real, Several, Switch, Text, Thing, Whole
+from dragonscale.commands.questions.synonyms import Reading, names_with_synonyms
 from dragonscale.errors import InputError, nearest, shorten
 from dragonscale.faces.cli.completion.offers import known_lists
 from dragonscale.faces.command import Command
@@ -68,12 +69,20 @@ class PlannerTool:
 
     def call(self, given: Mapping[str, Any], listener: Listener) -> Any:
         """The answer; what is wrong with the parameters is an `InputError`."""
-        return self.command.answer(self.question(given), listener)
+        question = self.question(given)
+        for note in self.read(given).notes:
+            listener.note(note)
+        return self.command.answer(question, listener)
+
+    def read(self, given: Mapping[str, Any]) -> Reading:
+        """The parameters by the names of fields, where some may be those of other software."""
+        words = {name: value for name, value in given.items() if name not in _ABOUT and value is not None}
+        return names_with_synonyms(self.fields(), words)
 
     def question(self, given: Mapping[str, Any]) -> Any:
         """The command's question with these parameters."""
         fields = {field.name: field for field in self.fields()}
-        words = {name: value for name, value in given.items() if name not in _ABOUT and value is not None}
+        words = self.read(given).values
         for name in words:
             if name not in fields:
                 close = nearest(name, fields)

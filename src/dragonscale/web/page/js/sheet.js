@@ -29,7 +29,7 @@ export function Command({ text }) {
 }
 
 function Title({ block }) {
-  return html`<header class="sheet-title"><h3><${Words} text=${block.text} /></h3>
+  return html`<header class="sheet-title">${block.verdict && html`<p class=${block.tone}><${Words} text=${block.verdict} /></p>`}<h3><${Words} text=${block.text} /></h3>
     ${block.aside && html`<p class="dim"><${Words} text=${block.aside} /></p>`}</header>`;
 }
 
