@@ -29,6 +29,7 @@ from dragonscale.commands.questions.flag import written
 from dragonscale.commands.questions.train import CompareQuestion, TrainQuestion
 from dragonscale.commands.record import Face, Record, bind
 from dragonscale.commands.serve.answer import answer as answer_serving
+from dragonscale.commands.serve.engines import programs_of
 from dragonscale.commands.serve.measured import loaded_runs
 from dragonscale.commands.serve.serve_question import ServeQuestion
 from dragonscale.commands.serve.serve_question import read_question as read_serving
@@ -98,7 +99,7 @@ def read_question(question: CompareQuestion) -> CompareAsked:
         serving = True
         notes = ["Compared for serving; --batch 4M --seq 8192 compares training."]
     places = _several(question.on)
-    programs = _programs(question.engine if serving else question.stack)
+    programs = programs_of(question.engine if serving else question.stack)
     candidates = [replace(plan, on=on, software=software) for plan, on, software in product(plans, places, programs)]
     if question.measured.strip():
         candidates[0] = replace(candidates[0], measured=question.measured.strip())
@@ -239,23 +240,6 @@ def _several(things: Any) -> list[Any]:
     if not isinstance(things, str):
         return [things]
     return comma_list(things) or [""]
-
-
-def _programs(text: str) -> list[str]:
-    """Stacks or engines; what has an = is a setting of the one before it.
-
-    >>> _programs("vllm,max_seqs=64,sglang"), _programs("")
-    (['vllm,max_seqs=64', 'sglang'], [''])
-    """
-    programs: list[str] = []
-    for part in comma_list(text):
-        if "=" in part:
-            if not programs:
-                raise InputError(f"{shorten(part)} is a setting without an engine before it.")
-            programs[-1] += f",{part}"
-        else:
-            programs.append(part)
-    return programs or [""]
 
 
 # The answer to `dscale compare`: each side asked as `train` or `serve` would be, then held against the first.

@@ -152,6 +152,7 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
     return facts(
         ("could be", measured.likely if measured else "", tone),
         ("starts", report.starts, "good"),
+        *[(row.engine, row.text) for row in report.engines],
         laid.FactLine("fleet", fleet_text(report, first), "key", fleet_text(report, first, brief=True)),
         ("holds", holds_text(report, first), "key"),
         laid.FactLine(

@@ -28,6 +28,7 @@ from dragonscale.serving.engine.formats import product_format
 from dragonscale.serving.engine.launch import LaunchLimits, engine_on
 from dragonscale.serving.engine.plan import SPREADS, ServingPlan
 from dragonscale.serving.engine.plan_file import SavedDrafts, SavedPlan, read_serving_plan
+from dragonscale.serving.engine.wrappers import wrapper_of
 from dragonscale.serving.space.frontier import Ask
 from dragonscale.serving.space.legal import divisible, shortened_prompt
 from dragonscale.serving.steady.narrowing import PACE_S
@@ -110,6 +111,11 @@ def read_question(question: ServeQuestion) -> ServeAsked:
     named = with_assumed(question.model or made_for.model, question.assume, question.family)
     model = load_model(named)
     substituted = substitution_notes(question.engine)
+    wrapper = wrapper_of(question.engine)
+    if wrapper is not None:
+        _, comma, settings = question.engine.partition(",")
+        question = replace(question, engine=f"{wrapper.engine}{comma}{settings}")
+        substituted = [wrapper.note]
     question = _with_saved(replace(question, model=named, engine=spelt_engine(question.engine)), saved)
 
     # The chips, with changes to them.

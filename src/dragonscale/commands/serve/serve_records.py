@@ -9,6 +9,7 @@ from dragonscale.commands.advised import Advice
 from dragonscale.commands.record import Record
 from dragonscale.commands.serve.variant_records import (
     CountedRun,
+    EngineRow,
     ExpectedError,
     FrontierPoint,
     LimitRow,
@@ -374,6 +375,8 @@ class ServeReport(Record, JudgedReport):
     """That the launch of another software starts, and with what room; empty where none was given."""
     measured: MeasuredServing | None = None
     """What was measured (`--measured`) beside what is expected of the first configuration."""
+    engines: list[EngineRow] = []
+    """Each of several engines that were asked for; none where one was."""
     counted_runs: list[CountedRun] = []
     """The first configuration under a fixed number of prompts that come together: those of `--requests`, or one batch
     from start to end where `--batch` says how many."""

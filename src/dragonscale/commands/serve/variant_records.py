@@ -114,6 +114,39 @@ class CountedRun(msgspec.Struct):
         return f"for {self.requests:,} requests of mixed lengths sent at once"
 
 
+class EngineRow(msgspec.Struct):
+    """One of several engines that were asked for: rates of the whole slice in the steady state of its best batch, with
+    the band of the tokens, and of a benchmark's prompts that come at once. `problem` says why it does not run."""
+
+    engine: str
+    batch: int = 0
+    tpot_s: float = 0.0
+    ttft_s: float = 0.0
+    requests_per_s: float = 0.0
+    output_tokens_per_s: float = 0.0
+    tokens_low: float | None = None
+    tokens_high: float | None = None
+    at_once_requests: int = 0
+    at_once_requests_per_s: float = 0.0
+    at_once_total_tokens_per_s: float = 0.0
+    release: str = ""
+    problem: str = ""
+
+    @property
+    def text(self) -> str:
+        """The row in a few words."""
+        if self.problem:
+            return self.problem
+        rates = f"{self.output_tokens_per_s:,.0f} output tok/s, {self.requests_per_s:.3g} requests/s"
+        text = f"{rates} with {self.batch:,} in flight a replica"
+        if self.at_once_requests:
+            text += (
+                f"; {self.at_once_requests:,} prompts at once: {self.at_once_requests_per_s:.3g} requests/s, "
+                f"{self.at_once_total_tokens_per_s:,.0f} tok/s in and out"
+            )
+        return text
+
+
 class ServingSuspect(msgspec.Struct):
     """What could explain a slow figure: what to look at, and what the figure would then be."""
 
