@@ -143,6 +143,12 @@ def read_question(question: ServeQuestion) -> ServeAsked:
         notes += told(foreign)
     notes += [*model.notes, *dict.fromkeys(filter(None, (context_note, *lengths.how_read, *where.read)))]
     notes += [*substituted, *_plan_notes(question, saved, model), *lengths.cut, *where.notes]
+    past_context = batch is not None and 0 < (model.context or 0) < ask.prompt + ask.output
+    if past_context:
+        notes.append(
+            f"{model.name} was made for {model.context:,} tokens, and prompt and output are "
+            f"{ask.prompt + ask.output:,}: the batch is timed all the same; vLLM and SGLang refuse such requests."
+        )
     job = ServeAsked(
         question=question,
         model=model,
@@ -161,6 +167,7 @@ def read_question(question: ServeQuestion) -> ServeAsked:
         everywhere=where.everywhere,
         against_best=question.better or foreign is not None,
         force=question.force,
+        past_context=past_context,
         top_asked=question.top,
         notes=tuple(notes),
         case=use_case.flags,

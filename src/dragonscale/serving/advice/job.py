@@ -61,6 +61,8 @@ class ServingJob:
     everywhere: bool = False
     # Whether something better than the given plan is searched too.
     against_best: bool = False
+    # Whether a batch is timed past the tokens that the model was made for, as benchmarks do.
+    past_context: bool = False
     # Whether to judge what no engine runs.
     force: bool = False
     # Configurations to show; 0 for the default.

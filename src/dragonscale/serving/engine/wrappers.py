@@ -18,7 +18,8 @@ class Wrapper(msgspec.Struct, frozen=True):
     def note(self) -> str:
         """How an answer for it is to be read."""
         others = " or ".join(self.also)
-        return f"{self.title} runs engines and adds {self.adds}: answered with {self.engine}; --engine {others} is another."
+        text = f"{self.title} runs engines and adds {self.adds}"
+        return f"{text}: answered with {self.engine}; --engine {others} is another."
 
 
 def wrapper_of(text: str) -> Wrapper | None:

@@ -63,7 +63,9 @@ class SizingJob:
     @property
     def context(self) -> int | None:
         """Tokens of the longest request; None where there is no limit."""
-        return None if self.serving.force else self.serving.model.context or None
+        if self.serving.force or self.serving.past_context:
+            return None
+        return self.serving.model.context or None
 
     def deployment_of(self, config: Config, limits: LaunchLimits) -> Deployment:
         """A replica of a configuration, launched with limits."""
