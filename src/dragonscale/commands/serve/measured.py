@@ -100,6 +100,17 @@ def counted_runs(job: ServeAsked, row: ConfigReport) -> list[CountedRun]:
     """The first configuration under prompts that come together: as many as were asked for, one batch of equal ones, or,
     where a measured figure does not say, as many as benchmarks usually send."""
     question = job.question
+    # what a slice that was named makes of a rate by itself, beside the fleet that the rate takes
+    if job.plan is not None and job.targets[0][1] is not None and job.ask.rate is not None:
+        run = offline_run(
+            sizing_job(job),
+            row.config,
+            question.requests or USUAL_BENCHMARK,
+            "varied",
+            replicas=row.copies,
+            rate=job.ask.rate,
+        )
+        return [CountedRun(**shared(CountedRun, run))] if run is not None else []
     if question.requests:
         loads = [(question.requests, "lognormal")]
     elif job.batch is not None and job.ask.output > 1:

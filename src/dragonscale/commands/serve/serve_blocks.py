@@ -37,6 +37,9 @@ GIB = 2**30
 # The terms of a bar that are too small to be shown.
 REST = "the rest"
 
+# Where a load runs that one slice may not hold.
+ONE_SLICE = "the slice that was named"
+
 # How a verdict on a measured figure is marked.
 _MEASURED_TONES = {"normal": "good", "slow": "bad", "fast": "warn"}
 
@@ -205,7 +208,13 @@ def added_text(report: records.ServeReport) -> str:
 
 def _named_runs(report: records.ServeReport) -> list[tuple[str, CountedRun]]:
     """Runs of prompts that come together, each with its name in the summary."""
-    return [("one batch" if run.lengths == "fixed" else "at once", run) for run in report.counted_runs]
+    named: list[tuple[str, CountedRun]] = []
+    for run in report.counted_runs:
+        name = "one batch" if run.lengths == "fixed" else "at once"
+        if run.rate:
+            name = f"at {amount(run.rate, 'count')}/s"
+        named.append((name, run))
+    return named
 
 
 def counted_text(run: CountedRun) -> str:
@@ -215,6 +224,8 @@ def counted_text(run: CountedRun) -> str:
         what = f"{several(run.requests, 'request')} together, start to end"
         if run.requests == 1:
             what = "one request, start to end"
+    if run.rate:
+        what = f"{several(run.requests, 'request')} on {ONE_SLICE}"
     rates = f"{run.output_tokens_per_s:,.0f} output tok/s"
     if run.requests > 1:
         rates = f"{run.requests_per_s:.3g} requests/s, {rates}, {run.total_tokens_per_s:,.0f} in and out"

@@ -27,7 +27,13 @@ def verdict_text(report: ServeReport, job: ServeAsked) -> str:
     fleet = ""
     if first.replicas is not None and report.workload.rate_per_s:
         rate = amount(report.workload.rate_per_s, "count")
-        fleet = f"; {rate} requests/s take {first.fleet_chips:,} chip{'s' * (first.fleet_chips != 1)}"
+        if report.counted_runs and report.counted_runs[0].rate:
+            run = report.counted_runs[0]
+            fleet = (
+                f"; of {rate} requests/s it serves {run.requests_per_s:.3g} by itself "
+                f"({run.output_tokens_per_s:,.0f} output tokens/s)"
+            )
+        fleet += f"; {rate} requests/s take {first.fleet_chips:,} chip{'s' * (first.fleet_chips != 1)}"
     if report.workload.output == 1:
         return f"Fits: {where}, {amount(first.requests_per_s, 'count')} prompts/s{fleet}."
     requests = f"{first.batch:,} request{'s' * (first.batch != 1)} at once"
