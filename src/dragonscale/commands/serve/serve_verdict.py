@@ -33,6 +33,7 @@ def verdict_text(report: ServeReport, job: ServeAsked) -> str:
                 f"; of {rate} requests/s it serves {run.requests_per_s:.3g} by itself "
                 f"({run.output_tokens_per_s:,.0f} output tokens/s)"
             )
+            rate = f"at this pace {rate}"
         fleet += f"; {rate} requests/s take {first.fleet_chips:,} chip{'s' * (first.fleet_chips != 1)}"
     if report.workload.output == 1:
         return f"Fits: {where}, {amount(first.requests_per_s, 'count')} prompts/s{fleet}."
