@@ -29,7 +29,7 @@ _TOKENS = re.compile(
     rf"(?i)(?P<before>total|output)?\s*{_NUMBER}(?P<middle>total|output|generated)?\s*(?:tok(?:en)?s?|t){_PER_S}"
     r"\s*(?P<of>.*)"
 )
-_TIME = re.compile(r"(?i)(?P<before>[a-z0-9]+)?[\s:=]*(?P<time>[\d.]+\s*(?:us|ms|s|min|h))\s*(?P<after>.*)")
+_TIME = re.compile(r"(?i)(?P<before>[a-z][a-z0-9]*)?[\s:=]*(?P<time>[\d.]+\s*(?:us|ms|s|min|h))\s*(?P<after>.*)")
 # what a rate of tokens is of, and which latency a time is, by a word that is in them
 _RATES = {
     "user": "user",
