@@ -1,6 +1,6 @@
 """The verdict of `dscale serve`: one line that answers what was asked, before anything else."""
 
-from dragonscale.blocks.sheet import amount
+from dragonscale.blocks.sheet import amount, several
 from dragonscale.commands.serve.advice import near_misses
 from dragonscale.commands.serve.serve_question import ServeAsked
 from dragonscale.commands.serve.serve_records import ConfigReport, Disaggregation, ServeReport, plan_text
@@ -34,10 +34,10 @@ def verdict_text(report: ServeReport, job: ServeAsked) -> str:
                 f"({run.output_tokens_per_s:,.0f} output tokens/s)"
             )
             rate = f"at this pace {rate}"
-        fleet += f"; {rate} requests/s take {first.fleet_chips:,} chip{'s' * (first.fleet_chips != 1)}"
+        fleet += f"; {rate} requests/s take {several(first.fleet_chips or 0, 'chip')}"
     if report.workload.output == 1:
         return f"Fits: {where}, {amount(first.requests_per_s, 'count')} prompts/s{fleet}."
-    requests = f"{first.batch:,} request{'s' * (first.batch != 1)} at once"
+    requests = f"{several(first.batch, 'request')} at once"
     how = "Starts" if report.starts else "Fits"
     return f"{how}: {where}, {requests} at {first.tokens_per_s_per_user:,.0f} tokens/s each{fleet}."
 
