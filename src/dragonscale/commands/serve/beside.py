@@ -20,6 +20,8 @@ def _text(job: ServeAsked, config: Config, row: Beside) -> str:
     asked = degrees_text(config.plan)
     if row.config.chips == config.chips:
         asked = config.plan.compute
+        if row.config.plan.weights == config.plan.weights:
+            asked = f"a cache in {config.plan.kv}"
     if row.is_same:
         return f"{row.what} gives {times}: {asked} changes nothing for a user"
     if row.speed > 1:

@@ -278,6 +278,8 @@ def drafting_text(report: records.ServeReport) -> str:
     if speculation.others:
         others = [f"{row.drafter} {row.gain:.2f}x" for row in speculation.others]
         text += f". With as many drafts {', '.join(others)}"
+    if speculation.alone:
+        text += f". {speculation.alone}"
     return text
 
 

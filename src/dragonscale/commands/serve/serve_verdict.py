@@ -7,6 +7,9 @@ from dragonscale.commands.serve.serve_records import ConfigReport, Disaggregatio
 from dragonscale.serving.advice.search import ONE_CARD
 from dragonscale.serving.steady.targets import LATENCIES
 
+# Requests at once up to which a model only just fits.
+FEW = 2
+
 
 def verdict_text(report: ServeReport, job: ServeAsked) -> str:
     """Whether it fits and meets what was asked of it; of a measurement, whether it is normal; of prefill and decode
@@ -38,7 +41,11 @@ def verdict_text(report: ServeReport, job: ServeAsked) -> str:
     if report.workload.output == 1:
         return f"Fits: {where}, {amount(first.requests_per_s, 'count')} prompts/s{fleet}."
     requests = f"{several(first.batch, 'request')} at once"
-    how = "Starts" if report.starts else "Fits"
+    how = "Fits"
+    if job.batch is None and first.prefill is None and first.max_batch <= FEW:
+        how = "Barely fits"
+    if report.starts:
+        how = "Starts"
     return f"{how}: {where}, {requests} at {first.tokens_per_s_per_user:,.0f} tokens/s each{fleet}."
 
 

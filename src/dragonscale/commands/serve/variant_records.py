@@ -61,6 +61,8 @@ class Speculation(msgspec.Struct):
     limited_gain: float | None = None
     """Tokens/s under that limit over those of the whole batch without drafts."""
     others: list[DrafterRow] = []
+    alone: str = ""
+    """What a draft model on one chip would take where it is split over several and is quicker by itself."""
 
     @property
     def verdict(self) -> str:

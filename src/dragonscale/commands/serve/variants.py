@@ -12,11 +12,13 @@ from dragonscale.commands.serve.remedies import drafter
 from dragonscale.commands.serve.serve_question import ServeAsked
 from dragonscale.commands.serve.variant_records import DrafterRow, DraftRow
 from dragonscale.physics.numbers import first_number
+from dragonscale.physics.units import render
 from dragonscale.serving.advice.bills import deployed
 from dragonscale.serving.advice.job import ServingJob
 from dragonscale.serving.advice.pools import why_no_pools
 from dragonscale.serving.advice.search import at_batches, ranked_by_format
 from dragonscale.serving.iteration.capacity import cache_per_chip
+from dragonscale.serving.iteration.deployment import Deployment
 from dragonscale.serving.space.disaggregation import PooledConfig, Pools
 from dragonscale.serving.space.frontier import Config
 from dragonscale.serving.space.ranking import worth
@@ -27,6 +29,7 @@ from dragonscale.serving.steady.speculation import (
     Draft,
     break_even,
     drafter_kinds,
+    drafting_seconds,
     has_heads,
     named_draft,
     speculate,
@@ -70,6 +73,24 @@ def speculation_report(job: ServingJob, config: Config) -> records.Speculation |
         asked=bool(asked),
         **_limited(job, config),
         others=_other_drafters(job, config, draft) if asked else [],
+        alone=_drafting_alone(deployment, draft, config, keys),
+    )
+
+
+def _drafting_alone(deployment: Deployment, draft: Draft, config: Config, keys: float) -> str:
+    """That a small draft model is quicker on one chip than split as the model is; empty where it is not."""
+    if draft.model is None or config.plan.chips == 1:
+        return ""
+    degrees = dict.fromkeys(("tensor", "width", "data", "context"), 1)
+    split_s, alone_s = (
+        first_number(drafting_seconds(replace(deployment, plan=plan), draft, config.batch, keys, 0.0))
+        for plan in (config.plan, replace(config.plan, **degrees))
+    )
+    if alone_s >= split_s:
+        return ""
+    return (
+        f"{draft.model.name} drafts a token in {render(split_s, 's')} split over the chips and in "
+        f"{render(alone_s, 's')} on one: give it a tensor parallel size of 1 (draft_tensor_parallel_size)"
     )
 
 

@@ -3,12 +3,16 @@
 from dataclasses import dataclass, replace
 
 from dragonscale.physics.hardware import Slice
+from dragonscale.physics.hardware.chip import dtype_bytes
 from dragonscale.serving.advice.formats import FormatRequest
 from dragonscale.serving.advice.job import ServingJob
 from dragonscale.serving.advice.search import is_narrower
 from dragonscale.serving.engine.plan import ServingPlan
 from dragonscale.serving.space.frontier import Config, judge
 from dragonscale.serving.space.space import one_plan, slices_of
+
+# Bytes of a cached number in 16 bits.
+SIXTEEN_BITS = 2
 
 # Part by which times may differ and are called the same.
 SAME = 0.05
@@ -42,6 +46,9 @@ def beside(job: ServingJob, config: Config) -> list[Beside]:
         for formats in stored[:1]:
             plan = formats.applied_to(config.plan)
             rows += _judged(job, config, f"the checkpoint's {plan.weights}", plan, config.piece)
+    if job.formats.kv and dtype_bytes(config.plan.kv) < SIXTEEN_BITS:
+        kv = "bf16"
+        rows += _judged(job, config, f"a {kv} KV cache", replace(config.plan, kv=kv), config.piece)
     return rows
 
 

@@ -49,6 +49,9 @@ class EngineKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     even_caches: bool = False
     """Whether decoding reads a cache of 8 bits as well as one of 16, byte for byte; the profile's kernels for Hopper do
     not."""
+    widens_drafted: bool = False
+    """Whether attention that verifies several tokens of a sequence takes as long on a cache of 8 bits as on one of 16,
+    since it converts the keys for every query (latent attention does not)."""
     gap_s: float = 0.0
     """Between two kernels inside a graph."""
     attention_overlap_s: float = 0.0
