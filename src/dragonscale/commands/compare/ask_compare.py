@@ -146,12 +146,20 @@ def _with_model(question: CompareQuestion) -> CompareQuestion:
 def _names_model(text: str) -> bool:
     """Whether a word is a model and no plan: a preset, an org/name of the Hub, a config or a checkpoint.
 
-    >>> [_names_model(text) for text in ("llama3-8b", "Qwen/Qwen3-8B", "my/config.json", "tp8 pp4", "plans/a.toml")]
-    [True, True, True, False, False]
+    >>> [_names_model(text) for text in ("llama3-8b", "Qwen/Qwen3-8B", "my/config.json", "bert-10b")]
+    [True, True, True, True]
+    >>> [_names_model(text) for text in ("tp8 pp4", "tp8", "plans/a.toml", "best", "h100:8")]
+    [False, False, False, False, False]
     """
     if is_preset(text) or text.endswith((".json", ".gguf")):
         return True
-    return "/" in text and not is_plan_path(text) and not set(text) & {" ", "="}
+    if is_plan_path(text) or set(text) & {" ", "="} or text.lower() == BEST or is_chip(text.partition(":")[0]):
+        return False
+    try:
+        given_settings(text)
+    except InputError:  # no plan, so a model, which is refused by name where there is none
+        return True
+    return False
 
 
 def _with_slices(question: CompareQuestion) -> CompareQuestion:
@@ -291,7 +299,32 @@ def _answers(comparison: CompareAsked, listener: Listener) -> list[Any]:
         # a plan file says its own job
         answers.append(ask_side(comparison.question, side, {} if is_plan_path(side.plan) else job, quiet))
         listener.step(len(answers), len(candidates))
+    if comparison.serving or path:
+        return answers
+    return _on_one_stack(comparison, answers, listener)
+
+
+def _on_one_stack(comparison: CompareAsked, answers: list[Any], listener: Listener) -> list[Any]:
+    """The answers for plans on one slice with the same stack for all of them, where none was named, each was taken with
+    another, and one of these runs all: what differs is then the plans, not the software."""
+    question, candidates = comparison.question, comparison.candidates
+    stacks = list(dict.fromkeys(answer.workload.stack for answer in answers))
+    slices = {answer.slice for answer in answers}
+    if written(question.stack) or len(stacks) < 2 or len(slices) > 1 or not all(side.plan for side in candidates):
+        return answers
+    for stack in stacks:
+        same = [_train(question, replace(side, software=stack), {}, _Unheard()) for side in candidates]
+        if all(answer.plans and not answer.plans[0].illegal for answer in same):
+            listener.note(f"All sides are judged with {stack}, which runs each of them; --stack names another.")
+            return same
     return answers
+
+
+class _Unheard(Listener):
+    """Hears nothing: the notes were passed on when the sides were first asked."""
+
+    def note(self, text: str) -> None:
+        """Drop it."""
 
 
 def served_by(path: str) -> dict[str, Any]:

@@ -273,6 +273,10 @@ class Stack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str = "generic"
     why: str = ""
     base: str = ""
+    when: str = ""
+    """The releases that it stands for, where they are no longer the newest."""
+    older: tuple[str, ...] = ()
+    """Stacks that stand for earlier releases of the same software, the newest first."""
     overlap: StackOverlap = StackOverlap()
     kernels: StackKernels = StackKernels()
     experts: StackExperts = StackExperts()

@@ -165,7 +165,7 @@ def settled(job: Job, plan: Plan, named: frozenset[str]) -> Plan:
     formats = trains_in(job.slice.chip, row)
     if "dtype" not in named and formats and plan.dtype not in formats:
         plan = replace(plan, dtype=formats[0])
-    usual_remat = _tuned_remat(job, row)
+    usual_remat = _tuned_remat(job, row) if job.tuning.tunes else row.plan_remat
     if usual_remat and "remat" not in named and plan.remat == Plan().remat:
         plan = replace(plan, remat=usual_remat)
     for word in ("zero", *_CHOICES, *_FIXED):
