@@ -12,7 +12,8 @@ from dragonscale.physics.numbers import first_number
 from dragonscale.training.cost.evaluation import judge_one, make_job
 from dragonscale.training.plan.plan_file import parse_plan
 
-ROWS = list(csv.DictReader((Path(__file__).parents[2] / "docs/data/h200_compiled_steps.csv").open(encoding="utf-8")))
+TABLE = Path(__file__).parents[2] / "docs/data/h200_compiled_steps.csv"
+ROWS = list(csv.DictReader(TABLE.read_text(encoding="utf-8").splitlines()))
 GPT2 = [row for row in ROWS if row["model"].startswith("gpt2")]
 
 

@@ -42,7 +42,7 @@ from dragonscale.physics.hardware.prices import StrangePrice
 from dragonscale.serving.engine.plan_file import load_serving_plan
 from dragonscale.tables import read_table
 from dragonscale.training.advice.crossing import Choice
-from dragonscale.training.advice.overtaking import overtaking, price_where
+from dragonscale.training.advice.overtaking import conditions, overtaking, price_where
 from dragonscale.training.plan.plan_file import given_settings, is_plan_path, load_training_file
 from dragonscale.training.plan.tuning import FIELDS
 
@@ -391,6 +391,7 @@ def compared(answers: list[Any], serving: bool) -> CompareReport:
         report.notes += _slow_ends(answers, sides)
     elif len(answers) == 2:
         report.overtakes += _by_hardware(answers, sides)
+        report.differences[0].text += _by_conditions(answers, sides)
     return report
 
 
@@ -454,6 +455,16 @@ def _by_price(sides: list[Side]) -> list[str]:
             name = f"{side.key} ({chip})"
             sentences.append(price_where(name, best.key, best.value(DOLLARS), tokens_per_s, usd_per_h))
     return sentences
+
+
+def _by_conditions(answers: list[Any], sides: list[Side]) -> str:
+    """How the order of two plans changes with overlap and links, to follow the sentence on their difference."""
+    if not all(side.feasible for side in sides) or any(answer.asked is None for answer in answers):
+        return ""
+    choices: list[Choice] = []
+    for answer in answers:
+        choices.append((answer.asked.job.on_slice(chosen_slice(answer.asked, answer)), answer.plans[0].plan))
+    return "".join(f" {sentence}" for sentence in conditions(choices[0], choices[1], (sides[0].key, sides[1].key)))
 
 
 def _by_hardware(answers: list[Any], sides: list[Side]) -> list[str]:

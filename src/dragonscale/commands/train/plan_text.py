@@ -140,6 +140,8 @@ def flop_rate_text(first: PlanReport) -> str:
     text = f"{rate / 1e12:,.1f} TFLOP/s a chip"
     if first.devices > 1:
         text += f", {rate / first.devices / 1e12:,.1f} for each of its {first.devices} devices"
+    if first.plan.remat != "none" and first.peak_flops:
+        text += f"; HFU {first.flops / (first.step_s * first.peak_flops):.1%}, recompute counted"
     return f"{text}; {first.logged_mfu}" if first.logged_mfu else text
 
 
