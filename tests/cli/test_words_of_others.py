@@ -103,8 +103,8 @@ def test_commands_of_others_run(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr()
     assert "`gpu` is read as `dscale chips`." in printed.err
     assert "H100" in printed.out
-    assert command_meant("finetune", ["x", "--method", "lora"]).words == ("train",)
-    assert command_meant("finetune", ["x"]).words == ("train", "--method", "full")
+    assert command_meant("finetune", ["x", "--method", "lora"]).command == ("train",)
+    assert command_meant("finetune", ["x"]).command == ("train", "--method", "full")
 
 
 def test_the_library_reads_the_same_names() -> None:
@@ -196,7 +196,10 @@ def test_a_serving_plan_says_what_its_words_are(capsys: pytest.CaptureFixture[st
 def test_counts_may_be_in_small_letters(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["estimate", "--params", "8b", "--on", "h100:8"]) == 0
     assert "8B parameters" in capsys.readouterr().out
-    assert "`dscale estimate --params 8b`" in refusal("train 8b --on h100:8 --batch 64seq --seq 8192", capsys)
+    assert run(["models", "70b"]) == 0
+    printed = capsys.readouterr()
+    assert "70b is taken as llama3.3-70b, a dense preset of that size; `dscale estimate --params 70b`" in printed.err
+    assert "`dscale estimate --params 9000b`" in refusal("train 9000b --on h100:8 --batch 64seq --seq 8192", capsys)
 
 
 def test_a_comparison_without_lengths_is_of_serving_unless_something_is_of_training(

@@ -30,7 +30,7 @@ def test_slots_share_the_context() -> None:
     assert (_after(words, "--parallel"), _after(words, "--ctx-size")) == ("8", str(8 * 1536))
     assert (_after(words, "--split-mode"), _after(words, "--tensor-split")) == ("layer", "1,1")
     assert _after(words, "--model") == "Meta-Llama-3-70B-Instruct-Q4_K_M.gguf"
-    assert any("slots" in one and "generic" in one for one in said)
+    assert any("slots" in one for one in said)
     assert any("one after the other" in one for one in said)
 
 
@@ -63,9 +63,14 @@ def test_names_of_files_and_repositories() -> None:
 def test_defaults_and_kinds_that_the_planner_lacks_are_said() -> None:
     found = _read("./build/bin/llama-server -m /m/Meta-Llama-3-8B-Q6_K.gguf -ngl 20 -ctk q4_0 -ctv q4_0 --n-cpu-moe 4")
     assert isinstance(found.file, SavedPlan)
-    assert (found.file.plan.pipe, found.file.launch.max_seqs, found.file.launch.token_budget) == (2, 4, 2048)
-    assert len(found.notes) == 3
-    assert found.unplanned == ("--n-cpu-moe",)
+    assert (found.file.plan.pipe, found.file.launch.max_seqs, found.file.launch.token_budget) == (2, None, None)
+    assert (found.file.plan.weights, found.file.plan.kv, found.file.engine) == (
+        "q6_k",
+        "q4_0",
+        "llama.cpp,offload.layers=12,offload.expert_layers=4",
+    )
+    assert len(found.notes) == 1
+    assert found.unplanned == ()
     assert _read("llama-server -m Meta-Llama-3-8B-Q8_0.gguf -sm tensor -np 16").file.plan.tensor == 2
 
 

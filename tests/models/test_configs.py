@@ -106,6 +106,7 @@ def test_few_families_lack_an_independent_count():
         "internlm",
         "internlm3",
         "kimi_k2",
+        "kimi_k3",
         "mimo",
         "minimax_m1",
         "mistral4",

@@ -10,6 +10,8 @@ from dragonscale.commands.chips_report import ChipReport, ChipsReport
 
 # Roofs that one picture can tell apart; of more the newest are drawn.
 MAX_ROOFS = 8
+# Bars that a picture may have with all of the catalogue's chips; of more only the chips that are rented are drawn.
+MAX_BARS = 60
 # Bytes a second inside a node of the slowest GPU among the roofs of many chips: cards that PCIe alone joins (128 GB/s
 # both ways at most) are left out.
 MIN_LINK = 1e11
@@ -24,7 +26,10 @@ _CHIP_BARS = {
 
 def draw_chips(report: ChipReport | ChipsReport, kind: str) -> Chart:
     """The roofs of one chip's formats or of several chips, or bars of what they have."""
-    chips = report.chips if isinstance(report, ChipsReport) else [report]
+    chips = [report] if isinstance(report, ChipReport) else report.chips
+    if len(chips) > MAX_BARS:
+        # of all chips those that are rented
+        chips = [chip for chip in chips if chip.price_usd_per_h is not None or not chip.personal]
     if not chips:
         raise nothing_to_draw("no chip is named")
     if kind == "roofs" and len(chips) == 1:

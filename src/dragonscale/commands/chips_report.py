@@ -85,6 +85,8 @@ class ChipReport(Record):
     pod: PodTotals | None = None
     capacities: list[str] = []
     """The sizes of memory that it is sold with, the usual one last, where there are several."""
+    personal: bool = False
+    """Whether people own it rather than rent it."""
     book: list[Offer] = []
     """What an hour costs by kind, provider and date; of kind `buy`, what a chip costs."""
     announced: bool = False

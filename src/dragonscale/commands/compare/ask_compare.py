@@ -8,7 +8,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from dragonscale.blocks.sheet import NextStep, Sheet
+from dragonscale.blocks.sheet import NextStep, Sheet, several
 from dragonscale.commands.compare.compare_blocks import compare_blocks
 from dragonscale.commands.compare.compare_charts import draw
 from dragonscale.commands.compare.compare_records import CompareReport, Side
@@ -512,7 +512,7 @@ def _workload(answer: Any, serving: bool) -> str:
     work = answer.workload
     if serving:
         return f"prompts of {work.prompt:,} tokens, {work.output:,} output tokens"
-    return f"{work.batch_tokens:,} tokens a step ({work.sequences:,} sequences of {work.seq:,})"
+    return f"{work.batch_tokens:,} tokens a step ({several(work.sequences, 'sequence')} of {work.seq:,})"
 
 
 def _winner(sides: list[Side], kind: str) -> str:

@@ -4,7 +4,7 @@ where time goes, and other configurations."""
 from dataclasses import replace
 
 from dragonscale.blocks import sheet as laid
-from dragonscale.blocks.sheet import amount, facts, folded
+from dragonscale.blocks.sheet import amount, facts, folded, several
 from dragonscale.commands import grids
 from dragonscale.commands.asked_chips import kernels_text
 from dragonscale.commands.serve import serve_records as records
@@ -54,7 +54,8 @@ def serve_blocks(report: records.ServeReport, detail: bool) -> laid.Sheet:
     """The whole answer: the summary first, then how it comes about."""
     title = title_of(report)
     if not report.configs:
-        return laid.Sheet((title, *_trouble([*report.notes, report.advice], laid.BRIEF)))
+        notes = [note for note in report.notes if note != report.verdict]
+        return laid.Sheet((title, *_trouble([*notes, report.advice], laid.BRIEF)))
     first, work = report.configs[0], report.workload
     decodes = work.output > 1
     blocks: list[laid.Block] = [title]
@@ -97,7 +98,7 @@ def serve_blocks(report: records.ServeReport, detail: bool) -> laid.Sheet:
 
 def _trouble(sentences: list[str], level: str) -> list[laid.Block]:
     """What is wrong, and below it what would help; the short answer has as much of it as it has room for."""
-    first, *others = [*filter(None, sentences), ""]
+    first, *others = [*filter(None, sentences), "", ""]
     brief, further = others[:MAX_REMEDIES], others[MAX_REMEDIES:]
     return [
         laid.Prose(first, "bad", level),
@@ -130,11 +131,6 @@ def title_of(report: records.ServeReport) -> laid.Title:
         title += f" on {report.configs[0].slice}"
     tone = "good" if report.best is not None else "bad"
     return laid.Title(title, "\n".join(asides), report.verdict, tone, f"{prompts}, {output}, {engine}")
-
-
-def several(count: int, noun: str) -> str:
-    """A number of things, one of them without an s."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Facts:
@@ -385,8 +381,9 @@ def cost_text(report: records.ServeReport, first: records.ConfigReport, brief: b
         end += f"; ranked at ${number_text(ranked and ranked / per_output, digits)}, the slow end of the band"
     if prompts_alone:
         return f"${number_text(first.cost_usd_per_mtok_input, 3)} per million input tokens{full}{end}"
-    if brief:
-        return f"${number_text(first.cost_usd_per_mtok, 2)} per million output tokens{full}{end}"
+    if brief:  # of the fleet, where there is one
+        usd = first.fleet_usd_per_mtok or first.cost_usd_per_mtok
+        return f"${number_text(usd, 2)} per million output tokens{end}"
     prompt = number_text(first.cost_usd_per_mtok_input, 2)
     output = number_text(first.cost_usd_per_mtok_output, 2)
     return (

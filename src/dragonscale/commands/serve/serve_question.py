@@ -16,14 +16,14 @@ from dragonscale.commands.simulate.traffic_flags import read_traffic
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.models import load_model
 from dragonscale.models.assumed import with_assumed
-from dragonscale.models.transformer import Transformer
+from dragonscale.models.transformer import Transformer, unseen_parameters
 from dragonscale.physics.hardware import parse_target
 from dragonscale.physics.hardware.catalogue import chip_path
 from dragonscale.physics.hardware.changes import check_effect
 from dragonscale.physics.units import parse, parse_count, parse_length
 from dragonscale.serving.advice.job import ServingJob
-from dragonscale.serving.engine.auto import AUTO
-from dragonscale.serving.engine.engine import load_engine, spelt_engine, split_settings, substitution_notes
+from dragonscale.serving.engine.auto import AUTO, engine_of_format
+from dragonscale.serving.engine.engine import load_engine, spelt_engine, split_settings
 from dragonscale.serving.engine.formats import product_format
 from dragonscale.serving.engine.launch import LaunchLimits, engine_on
 from dragonscale.serving.engine.plan import SPREADS, ServingPlan
@@ -100,7 +100,6 @@ def read_question(question: ServeQuestion) -> ServeAsked:
         raise InputError("Say what to serve: a model such as llama3-70b, or a --plan that names it.")
     named = with_assumed(question.model or made_for.model, question.assume, question.family)
     model = load_model(named)
-    substituted = substitution_notes(question.engine)
     question = _with_saved(replace(question, model=named, engine=spelt_engine(question.engine)), saved)
 
     # The chips, with changes to them.
@@ -110,10 +109,12 @@ def read_question(question: ServeQuestion) -> ServeAsked:
     if changed_on != named_on:
         question = replace(question, on=changed_on)
     question = replace(question, set="", profile="")
+    formats = format_request(question)
+    file_engine = engine_of_format(formats.quantize or formats.weights)
+    engine = question.engine or made_for.engine or file_engine or AUTO
     where = _targets(question, saved)
     for chip, _ in where.targets:
         check_effect(changes, "serving", kind=chip.kind)
-    engine = question.engine or made_for.engine or AUTO
     _check_choices(question, model, engine)
 
     # The requests, what they must get, and limits.
@@ -127,7 +128,7 @@ def read_question(question: ServeQuestion) -> ServeAsked:
     if foreign is not None:
         notes += told(foreign)
     notes += [*model.notes, *dict.fromkeys(filter(None, (context_note, *lengths.how_read, *where.read)))]
-    notes += [*substituted, *_plan_notes(question, saved, model), *lengths.cut, *where.notes]
+    notes += [*_plan_notes(question, saved, model), *lengths.cut, *where.notes]
     job = ServeAsked(
         question=question,
         model=model,
@@ -136,7 +137,7 @@ def read_question(question: ServeQuestion) -> ServeAsked:
         goals=goals,
         engine=engine,
         limits=LaunchLimits(question.max_seqs, question.token_budget, question.memory_fraction),
-        formats=format_request(question),
+        formats=formats,
         plan=saved and saved.plan,
         batch=batch,
         spread=question.kv_split or "copy",
@@ -157,7 +158,16 @@ def read_question(question: ServeQuestion) -> ServeAsked:
         job = _with_served_length(job, longest)
     if saved is not None:
         job = replace(job, plan=_complete_plan(job, saved))
-    return job
+    return _for_one_user(job)
+
+
+def _for_one_user(job: ServeAsked) -> ServeAsked:
+    """The job at a batch of one, where its engines serve one request at a time and nothing says how many there are."""
+    question = job.question
+    says_how_many = (job.batch, question.max_seqs, question.rate, question.use_case, question.users, question.max_rate)
+    if any(says_how_many) or not all(job.engine_on(chip).single_user for chip, _ in job.targets):
+        return job
+    return replace(job, batch=1)
 
 
 def _longest(question: ServeQuestion, of_launch: int | None) -> tuple[int | None, str]:
@@ -294,8 +304,24 @@ class _Lengths:
     cut: tuple[str, ...]
 
 
+TASKS = {
+    "embed": "{} embeds: a request is a document, which ends with its prompt (one prefill, no output tokens).",
+    "rerank": "{} ranks: a request is a query with one document, which ends with its prompt (one prefill, one score).",
+}
+"""A note on requests of models that answer with their prompt alone."""
+VISION = (
+    "The vision tower ({:,.0f}M parameters) is counted as weights in 16 bits. An image is as many more tokens of "
+    "--prompt; `dscale simulate --images 1x1024` times its encoding too."
+)
+
+
 def _lengths(question: ServeQuestion, model: Transformer, served: int | None) -> _Lengths:
     """The lengths of requests, shortened to what the model takes, or a launch that is for short requests (`served`)."""
+    if model.task and question.output == DEFAULTS.output:
+        prompt = question.prompt
+        if prompt == DEFAULTS.prompt and model.context:
+            prompt = str(min(int(prompt), model.context))
+        question = replace(question, prompt=prompt, output="0")
     question, cut = _within_context(question, model, served)
     if question.output.strip() == "0":  # embeddings and scores: a request ends with its prompt, as with one token
         question = replace(question, output="1")
@@ -304,6 +330,11 @@ def _lengths(question: ServeQuestion, model: Transformer, served: int | None) ->
     context = None if question.force or output == 1 else model.context
     prompt, shortened = shortened_prompt(question.prompt, prompt, output, context, model.name)
     how_read = filter(None, (shortened or prompt_note, output_note))
+    if model.task:
+        cut = (*cut, TASKS[model.task].format(model.name))
+    tower = unseen_parameters(model).get("vision")
+    if tower:
+        cut = (*cut, VISION.format(tower / 1e6))
     return _Lengths(question, prompt, output, tuple(how_read), cut)
 
 

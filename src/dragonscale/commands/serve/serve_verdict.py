@@ -1,6 +1,6 @@
 """The verdict of `dscale serve`: one line that answers what was asked, before anything else."""
 
-from dragonscale.blocks.sheet import amount
+from dragonscale.blocks.sheet import amount, several
 from dragonscale.commands.serve.advice import near_misses
 from dragonscale.commands.serve.serve_question import ServeAsked
 from dragonscale.commands.serve.serve_records import ConfigReport, Disaggregation, ServeReport, plan_text
@@ -25,10 +25,10 @@ def verdict_text(report: ServeReport, job: ServeAsked) -> str:
     fleet = ""
     if first.replicas is not None and report.workload.rate_per_s:
         rate = amount(report.workload.rate_per_s, "count")
-        fleet = f"; {rate} requests/s take {first.fleet_chips:,} chip{'s' * (first.fleet_chips != 1)}"
+        fleet = f"; {rate} requests/s take {several(first.fleet_chips or 0, 'chip')}"
     if report.workload.output == 1:
         return f"Fits: {where}, {amount(first.requests_per_s, 'count')} prompts/s{fleet}."
-    requests = f"{first.batch:,} request{'s' * (first.batch != 1)} at once"
+    requests = f"{several(first.batch, 'request')} at once"
     return f"Fits: {where}, {requests} at {first.tokens_per_s_per_user:,.0f} tokens/s each{fleet}."
 
 

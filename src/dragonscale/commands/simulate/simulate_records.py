@@ -168,6 +168,8 @@ class SimulateReport(Record, RunRow):
     use: dict[str, PoolUse]
     bound_by: str
     advice: str
+    remedy: str = ""
+    """What of the advice was found to hold by running, or else the evidence."""
     notes: list[str] = []
     prices: list[PriceRow] = []
     percentile: int = 95

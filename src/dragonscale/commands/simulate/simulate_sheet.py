@@ -62,7 +62,7 @@ def _title(report: SimulateReport) -> Title:
         f"traffic: {traffic}; seed {report.seed}",
         f"{verdict.text[:1].upper()}{verdict.text[1:]}.",
         verdict.tone,
-        f"traffic: {brief}; seed {report.seed}",
+        f"traffic: {brief}",
     )
 
 
@@ -89,7 +89,9 @@ def summary(report: SimulateReport, detail: bool = False) -> Facts:
         goodput=goodput_text(report),
         cost=cost_text(report),
         change=None if report.bound_by == TRAFFIC else report.advice,
+        remedy=report.remedy,
         holds=holds,
+        holds_brief=holds and holds.partition("; ")[0].partition(" (")[0],
         requests=requests_text(report),
         used=use_text(report),
         used_brief=use_text(report, brief=True),

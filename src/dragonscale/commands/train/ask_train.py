@@ -72,6 +72,10 @@ def understood(question: TrainQuestion) -> TrainRequest:
     notes = reading_notes(run, expert_written="expert" in in_plan and not is_plan_path(text))
     # of several stacks that `auto` weighs, later steps take the one that runs the plan best
     job = replace(request.job, plan=run.plan, chosen_stack=run.job.stack.name)
+    # a rate that was measured may be of one chip or of all: how it is read is said before the verdict on it
+    measured = request.question.measured.strip()
+    if measured:
+        notes += filter(None, [measured_step(measured, job.on_slice(), run.plan.dtype).note])
     return replace(request, job=job, notes=[*request.notes, *notes])
 
 

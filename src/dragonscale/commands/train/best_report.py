@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 
+from dragonscale.blocks.sheet import several
 from dragonscale.commands.questions.flag import written
 from dragonscale.commands.train import train_records as records
 from dragonscale.commands.train.fit_notes import add_ways_to_fit, missed_by
@@ -167,7 +168,7 @@ def _nothing_feasible(job: Job, result: Found) -> str:
     # the sizes of the job and of the mesh do not divide in any way
     if not result.searched:
         return (
-            f"No plan is possible: no mesh of the {job.slice.chips} chips of {job.slice} divides {job.batch} sequences "
+            f"No plan is possible: no mesh of {job.slice} divides {several(job.batch, 'sequence')} "
             f"of {job.sequence} tokens, the heads and hidden dims of {job.model.name} and what is fixed. Change "
             "--batch, --seq, --fix or the number of chips."
         )

@@ -185,6 +185,7 @@ def measured_row(expected: PlanAssessment, seconds: float) -> Measured:
         ],
         text=" ".join(_sentences(step)),
         normal_for="" if step.normal_for is None else step.normal_for.when,
+        impossible=step.impossible,
         published=list(map(_published_row, step.published[:MAX_PUBLISHED])),
     )
 

@@ -274,6 +274,8 @@ class Measured(msgspec.Struct):
     mfu: float
     suspects: list[SuspectRow]
     text: str
+    impossible: bool = False
+    """Whether the step is shorter than the datasheet allows."""
     published: list[PublishedRow] = []
     """Of a step outside its band: published runs of the model on that chip, those of the nearest rate first."""
     normal_for: str = ""
@@ -465,7 +467,8 @@ class TrainReport(Record):
     def to_dict(self) -> dict[str, Any]:
         """The fields, with the plan to take as `best` where it is the first too."""
         record = super().to_dict()
-        if record["best"] is None and self.best is not None:
+        was_compared = self.searched > 1  # with others than a plan that was given alone
+        if record["best"] is None and self.best is not None and was_compared:
             record["best"] = msgspec.to_builtins(self.best)
         return record
 

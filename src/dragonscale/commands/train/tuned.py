@@ -17,14 +17,14 @@ from dragonscale.training.plan.tuning import Tuning, lacking, meant_optimizer, o
 TUNED_STEP = {"batch": "16seq", "seq": "2048"}
 """The step of fine-tuning where nobody says one."""
 USUAL_SEQUENCE = 8192
-"""Tokens of a sequence in pretraining where nobody says: Llama 3 (arXiv 2407.21783) and DeepSeek-V3 (4096) are
-pretrained so before their context is extended; models made for fewer tokens take theirs."""
+"""Tokens of a sequence in pretraining where nobody says: Llama 3 is pretrained so before its context is extended
+(arXiv 2407.21783, section 3.4.1); models made for fewer tokens take theirs."""
 CHIP_TOKENS = 2**16
 """Tokens of a chip and step that a slice of few chips gets, so that reducing gradients does not rule the step."""
 USUAL_BATCH = 2**22
-"""Tokens of a step in pretraining where nobody says: the 4M of Llama 2 and of Llama 3's first phase."""
+"""Tokens of a step in pretraining where nobody says: the 4M of Llama 2 (arXiv 2307.09288) and of Llama 3's start."""
 LARGE_BATCH = 2**24
-"""Tokens of a step on the largest slices: the 16M of Llama 3 405B on 8K to 16K chips."""
+"""Tokens of a step on the largest slices: the 16M that Llama 3 405B ends with (arXiv 2407.21783, section 3.4.1)."""
 
 
 def usual_step(question: TrainQuestion) -> tuple[TrainQuestion, list[str]]:
@@ -38,13 +38,18 @@ def usual_step(question: TrainQuestion) -> tuple[TrainQuestion, list[str]]:
     if not missing or not (written(question.model) and written(question.on)):
         return question, notes
     if question.method.strip():
-        usual, why = TUNED_STEP, "as fine-tuning often has"
+        sequences = int(TUNED_STEP["batch"].removesuffix("seq"))
+        # every chip gets a sequence
+        usual = TUNED_STEP | {"batch": f"{max(sequences, most_chips(question.on) or 0)}seq"}
+        why = "as fine-tuning often has"
     else:
         usual = _pretraining_step(question)
-        why = f"as pretraining often has: {_batch_rule(question)}" if "batch" in missing else "as pretraining often has"
-    taken = {name: usual[name] for name in missing}
-    flags = " and ".join(f"--{name} {value}" for name, value in taken.items())
-    return replace(question, **taken), [*notes, f"{flags} taken, {why}."]
+        why = "as pretraining often has"
+        if "batch" in missing:
+            why += f": {_batch_rule(question)}"
+    flags_added = {name: usual[name] for name in missing}
+    flags = " and ".join(f"--{name} {value}" for name, value in flags_added.items())
+    return replace(question, **flags_added), [*notes, f"{flags} taken, {why}."]
 
 
 def _pretraining_step(question: TrainQuestion) -> dict[str, str]:

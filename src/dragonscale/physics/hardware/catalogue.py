@@ -16,7 +16,7 @@ from dragonscale.errors import LOOK_ALIKE, InputError, nearest, shorten
 from dragonscale.physics.hardware.changes import changed_chip, split_changes
 from dragonscale.physics.hardware.chip import Chip
 from dragonscale.physics.hardware.chip_file import completed, merge, read_chip
-from dragonscale.physics.hardware.families import complete, expand, is_member, with_capacity
+from dragonscale.physics.hardware.families import complete, expand, with_capacity
 from dragonscale.tables import built_in, file_version, read_table
 
 
@@ -42,9 +42,9 @@ def _spelling(name: str) -> str:
     >>> _spelling("NVIDIA H100-SXM5 80GB"), _spelling("rtx_4090"), _spelling("MacBook Pro M3 Max 64 GB")
     ('h100sxm580gb', 'rtx4090', 'm3max64gb')
     """
-    words = " ".join(_SEPARATORS.split(name.strip().lower()))
-    named = _MACHINES.sub("", words).strip() or words
-    spelled = [word.replace("gib", "gb").replace("cores", "core") for word in named.split()]
+    text = " ".join(_SEPARATORS.split(name.strip().lower()))
+    without_machine = _MACHINES.sub("", text).strip() or text
+    spelled = without_machine.replace("gib", "gb").replace("cores", "core").split()
     spelled.sort(key=lambda word: _SIZE.fullmatch(word) is not None)  # the size of the memory stands last
     return "".join(word for word in spelled if word not in _VENDORS | _KINDS)
 
@@ -94,7 +94,7 @@ def _based(table: dict[str, Any]) -> dict[str, Any]:
         return table
     changes = dict(table)
     base = _based(_tables()[_resolve(str(changes.pop("base")))])
-    if is_member(changes):
+    if "cores" in changes:  # a member of a family
         changes = complete(changes, base)
         base = {key: value for key, value in base.items() if key not in _OF_ONE_CHIP}
     merged = merge(base, {"aliases": [], "capacities": [], "personal": False, **changes})
@@ -123,9 +123,9 @@ def _resolve(name: str) -> str:
 def _no_chip(name: str, spelling: str) -> InputError:
     """The error for a name of no chip: the sizes of memory that the chip is sold with, what may have been meant, or
     chips of the same series or maker."""
-    sold = [known for known in _names() if _SIZE.fullmatch(spelling, len(known)) and spelling.startswith(known)]
-    if sold:
-        return InputError(_other_size(name, _names()[max(sold, key=len)]))
+    for alias in sorted(_names(), key=len, reverse=True):
+        if spelling.startswith(alias) and _SIZE.fullmatch(spelling, len(alias)):
+            return InputError(_other_size(name, _names()[alias]))
     lists = f"`dscale chips` lists all {len(chip_names())}; a path ending in .toml or .yaml describes one of your own."
     message = f"There is no chip {shorten(name)}"
     if _PROCESSORS.search(name.lower()):
@@ -133,11 +133,11 @@ def _no_chip(name: str, spelling: str) -> InputError:
             f"{message}: no CPU is one. Name the GPU or TPU, whose host can hold a part of a model; of a CPU alone "
             f"write its memory and rates into a chip file (`dscale chips --template`). {lists}"
         )
-    near = [] if re.search(r"\d", spelling) else _titled(name)
-    if not near and (guess := _guess(spelling)):
+    neighbours = _titled(name)
+    if not neighbours and (guess := _guess(spelling)):
         return InputError(f"{message}; did you mean {guess!r}? {lists}")
-    if near := near or _series(spelling):
-        message += f"; near it are {', '.join(near)}"
+    if neighbours := neighbours or _series(spelling):
+        message += f"; near it are {', '.join(neighbours)}"
     return InputError(f"{message}. {lists}")
 
 
@@ -156,7 +156,7 @@ def _other_size(name: str, key: str) -> str:
             sizes.update(_capacities(table))
     ordered = sorted(sizes, key=lambda size: float(size.removesuffix("GB")))
     *smaller, largest = ordered
-    choice = f"{', '.join(smaller)} or {largest}" if smaller else largest
+    choice = f"{', '.join(smaller)} or {largest}".removeprefix(" or ")
     title = re.sub(r" \d+GB$", "", load_chip(listed).title)
     return f"There is no {shorten(name)}: the {title} has {choice}; of a modified one write {listed}+memory=SIZE."
 
@@ -200,21 +200,21 @@ def _series(spelling: str) -> list[str]:
         return []
     # how far the number is off, as a ratio
     distances: dict[str, float] = {}
-    for spelled, key in _names().items():
-        known = None if spelled.endswith("gb") else _NUMBERED.match(spelled)
-        if known and known["series"] == typed["series"] and key in chip_names():
-            distance = abs(math.log(max(1, int(known["number"])) / max(1, int(typed["number"]))))
+    for alias, key in _names().items():
+        numbered = _NUMBERED.match(alias)
+        if numbered and not alias.endswith("gb") and numbered["series"] == typed["series"] and key in chip_names():
+            distance = abs(math.log(max(1, int(numbered["number"])) / max(1, int(typed["number"]))))
             distances[key] = min(distance, distances.get(key, distance))
     return sorted(distances, key=lambda key: (distances[key], key))[:MAX_NEIGHBOURS]
 
 
 def _titled(name: str) -> list[str]:
-    """Chips that have the first word of a name in their title, the newest first.
+    """Chips that have the first word of a name without numbers in their title, the newest first.
 
-    >>> _titled("TPU")[:2], _titled("strix point")
-    (['tpu7x', 'v6e'], ['strix-halo'])
+    >>> _titled("TPU")[:2], _titled("strix point"), _titled("rtx3050")
+    (['tpu7x', 'v6e'], ['strix-halo'], [])
     """
-    word = re.match(r"[a-z]{3,}", name.strip().lower())
+    word = re.match(r"[a-z]{3,}(?!.*\d)", name.strip().lower())
     if word is None or word[0] in _KINDS:
         return []
     chips = [chip for chip in map(load_chip, chip_names()) if word[0] in chip.title.lower()]
@@ -274,8 +274,9 @@ def load_chip(name: str) -> Chip:
     key = _resolve(name)
     if key in _tables():
         table = _based(_tables()[key])
-        chip = read_chip(with_capacity(table, _capacities(table)[-1]), f"{key}.toml")
-        return replace(chip, like=table.get("of", ""))
+        if "visible" in table:
+            table = with_capacity(table, _capacities(table)[-1])
+        return replace(read_chip(table, f"{key}.toml"), like=table.get("of", ""))
     usual, _, size = key.rpartition("-")
     table = _based(_tables()[usual]) | {"name": key, "aliases": []}
     return replace(read_chip(with_capacity(table, size.upper()), f"{usual}.toml"), like=table.get("of", usual))

@@ -21,6 +21,7 @@ sold with each of them; `visible` says how much of a capacity programs can alloc
 from collections.abc import Mapping
 from typing import Any
 
+from dragonscale.physics.hardware.chip_file import merge
 from dragonscale.physics.units import parse
 from dragonscale.tables import Strict, checked
 
@@ -65,28 +66,29 @@ def expand(files: Mapping[str, Table]) -> dict[str, Table]:
         if "members" not in file:
             tables[file_name] = file
             continue
-        family = {key: value for key, value in file.items() if key != "members"}
+        family = dict(file)
         members: dict[str, Table] = {}
-        for name, written in file["members"].items():
+        for name, written in family.pop("members").items():
             sibling = members.get(written.get("of", ""), family)
-            own = sibling | written | {"name": name, "aliases": written.get("aliases", [])}
-            if "sources" in written:
-                own["sources"] = family.get("sources", {}) | written["sources"]
-            members[name] = own
+            sources = family.get("sources", {}) | written.get("sources", {})
+            members[name] = (
+                sibling
+                | written
+                | {
+                    "name": name,
+                    "aliases": written.get("aliases", []),
+                    "sources": sources,
+                }
+            )
         tables |= members
     return tables
-
-
-def is_member(table: Table) -> bool:
-    """Whether this is a family's short table of a chip."""
-    return "cores" in table
 
 
 def complete(member: Table, base: Table) -> Table:
     """The changes to `base` that a member's datasheet makes, in the layout of a chip file."""
     fields = Member.__struct_fields__
-    data = checked({key: member[key] for key in fields if key in member}, Member, "family table", member["name"])
-    rest = {key: value for key, value in member.items() if key not in fields}
+    rest = dict(member)
+    data = checked({key: rest.pop(key) for key in fields if key in member}, Member, "family table", member["name"])
     core = "sms" if "sms" in base["structure"] else "cores"
     structure = _structure(data, base, core) | rest.pop("structure", {})
     changes: Table = {
@@ -108,36 +110,24 @@ def complete(member: Table, base: Table) -> Table:
         rate = f"{_PCIE_LANE[generation] * int(lanes) / 1e9:g}GB/s"
         link = {"value": rate, "source": data.source, "direction": "one-way", "note": f"PCIe {data.pcie}"}
         changes |= {"pcie": link, "levels": [{"name": "node", "bandwidth": link}]}
-    return changes | _merged(rest, changes)
+    return merge(changes, rest)
 
 
-def _merged(rest: Table, changes: Table) -> Table:
-    """What a member writes in full, over what follows from its datasheet."""
-    merged: Table = {}
-    for key, value in rest.items():
-        follows = changes.get(key)
-        merged[key] = follows | value if isinstance(follows, dict) and isinstance(value, dict) else value
-    return merged
-
-
-def _number(structure: Table, name: str) -> float:
-    """A count or clock of a chip's structure."""
-    written = structure[name]
-    value = written["value"] if isinstance(written, dict) else written
-    return float(parse(value, "Hz" if str(value).endswith("Hz") else "count", name))
+def _count(structure: Table, name: str) -> float:
+    """A count of parts in a chip's structure."""
+    return parse(structure[name]["value"], "count", name)
 
 
 def _per_cycle(written: Table, base: Table, core: str) -> int:
     """FLOPs that one core of the base does in a cycle, by a printed rate of all of them."""
-    base_cycles = _number(base["structure"], core) * _number(base["structure"], "clock")
+    base_cycles = _count(base["structure"], core) * parse(base["structure"]["clock"]["value"], "Hz", "clock")
     return round(parse(written["value"], "FLOP/s", "rate") / base_cycles / _FLOPS_STEP) * _FLOPS_STEP
 
 
 def _rate(per_cycle: int, data: Member, core: str) -> Table:
     """A rate of the member: so many FLOPs a cycle on each of its cores at its clock."""
     rate = per_cycle * data.cores * parse(data.clock, "Hz", "clock")
-    unit = "SMs" if core == "sms" else "cores"
-    note = f"{data.cores} {unit} x {per_cycle} FLOPs a cycle x {data.clock}"
+    note = f"{data.cores} {core.replace('sms', 'SMs')} x {per_cycle} FLOPs a cycle x {data.clock}"
     return {"value": f"{rate / 1e12:.4g}TFLOP/s", "source": data.clock_source or data.source, "note": note}
 
 
@@ -146,8 +136,10 @@ def _structure(data: Member, base: Table, core: str) -> Table:
     cores = {"value": data.cores, "source": data.source}
     clock = {"value": data.clock, "source": data.clock_source or data.source, "note": "boost"}
     dropped = ("base_clock", "tensor_clock", *data.without)
-    same = {name: count for name, count in base["structure"].items() if name not in dropped}
-    return same | {core: cores, "clock": clock}
+    structure = base["structure"] | {core: cores, "clock": clock}
+    for name in dropped:
+        structure.pop(name, None)
+    return structure
 
 
 def _memory(data: Member, structure: Table, core: str) -> Table:
@@ -162,7 +154,7 @@ def _memory(data: Member, structure: Table, core: str) -> Table:
         memory["l2"] = {"capacity": {"value": data.l2, "source": data.source}}
     for level, per_core in (("smem", "smem_per_sm"), ("registers", "register_bytes_per_sm")):
         if core == "sms" and per_core in structure:
-            size = _number(structure, per_core) * data.cores
+            size = _count(structure, per_core) * data.cores
             note = f"{size / data.cores / 2**10:g} KiB on each of {data.cores} SMs"
             memory[level] = {"capacity": {"value": f"{size / 2**20:.10g}MiB", "source": data.source, "note": note}}
     return memory
@@ -173,10 +165,10 @@ def with_capacity(table: Table, capacity: str) -> Table:
 
     `visible` at the top of a table is by capacity; nothing of it is left.
     """
-    sized = {key: value for key, value in table.items() if key != "visible"}
+    sized = dict(table)
+    visible = sized.pop("visible", {}).get(capacity)
     main = dict(table["memory"]["hbm"])
     written = main["capacity"]
-    visible = table.get("visible", {}).get(capacity)
     if written["value"] != capacity:
         main.pop("visible", None)
         main["capacity"] = written | {"value": capacity}

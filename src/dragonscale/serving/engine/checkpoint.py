@@ -19,6 +19,7 @@ from dragonscale.models.served_checkpoints import published_attention
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip
 from dragonscale.physics.hardware.chip import dtype_bytes
+from dragonscale.physics.stored_formats import exl_bits, stored_bytes
 from dragonscale.serving.engine.formats import Formats
 from dragonscale.serving.engine.legality import WIDE, architecture, caches, pairs, rules, tried
 from dragonscale.serving.engine.plan import ServingPlan
@@ -46,7 +47,7 @@ def stored_in(model: Transformer) -> str:
 def wide_format(engine: str, chip: Chip, model: Transformer) -> str:
     """The 16-bit format to serve in: the checkpoint's if the engine has it on the chip, else the other one."""
     supported = {compute for _, compute in pairs(engine, chip)} & {*WIDE}
-    native = "fp16" if model.dtype == "fp16" else "bf16"
+    native = rules(engine).sixteen or ("fp16" if model.dtype == "fp16" else "bf16")
     if native in supported or not supported:
         return native
     return next(iter(supported))
@@ -66,6 +67,8 @@ def _candidates(weights: str, wide: str, chip: Chip, model: Transformer) -> Iter
     """Pairs (weights, matmul format) for weights of a format, best first."""
     is_stored = stored_in(model) == weights
     activations = model.quantization.activations if is_stored else ""
+    if stored_bytes(weights) is not None:
+        return ((weights, "int8"), (weights, wide))
     if activations == "bf16":
         return ((weights, wide),)
     if weights == "fp8":
@@ -77,7 +80,7 @@ def _candidates(weights: str, wide: str, chip: Chip, model: Transformer) -> Iter
     if weights == "mxfp4" and not activations:
         # Checkpoints stored in MXFP4 have wide activations; those who quantise to it mean activations too.
         first = ("mxfp4", "mxfp8") if is_stored else ("mxfp4", "mxfp4")
-        return (first, ("mxfp4", wide))
+        return (first, ("mxfp4", wide), ("mxfp4_moe", "int8"), ("mxfp4_moe", wide))
     return ((weights, activations or weights), (weights, wide))
 
 
@@ -86,7 +89,8 @@ def _legal(engine: str, chip: Chip, model: Transformer, weights: str, compute: s
     if weights == compute == "fp8" and model.quantization.block and stored_in(model) == "fp8":
         # the checkpoint's scales are per block, so only kernels for blocks can read it
         return ("fp8", "fp8_block") in supported
-    return (weights, compute) in supported
+    kind = weights.partition("_")[0] if exl_bits(weights) else weights
+    return (kind, compute) in supported
 
 
 def multiplied_in(engine: str, chip: Chip, model: Transformer, weights: str) -> tuple[str, str] | None:
@@ -115,7 +119,7 @@ def own_formats(engine: str, chip: Chip, model: Transformer) -> Formats | None:
         return unquantised if rules(engine).upcasts else None
     weights, compute = pair
     attention = model.weight_dtypes.get("attention", "")
-    if attention == stored:
+    if attention == stored or stored_bytes(weights) is not None:
         attention = ""
     elif attention == "fp8" and ("fp8", "fp8") in pairs(engine, chip):
         attention = fp8_products(chip, model)

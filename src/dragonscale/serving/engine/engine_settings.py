@@ -77,6 +77,8 @@ class EngineExperts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     run)."""
     slowdown: float = 1.0
     """Seconds of grouped matmuls over that library's."""
+    small_kernels: int = 0
+    """Kernels of a layer beside `plain` matmuls: routing, biases, weights and sums, one after the other."""
     overlap_s: float = 0.0
     """Seconds by which a layer of experts beats the profile, which was timed call by call: in a graph the launches of
     routing, matmuls and sums overlap with the kernels before them."""
@@ -204,6 +206,23 @@ class EngineMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     scale_bytes: float = 0.0
     """Bytes of the scale of each cached vector where the cache has 8 bits: one for a token's key and value in every
     head, one for a latent."""
+
+
+class EngineOffload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Weights that it leaves in the host's memory."""
+
+    layers: int = 0
+    """Layers that stay there whole."""
+    expert_layers: int = 0
+    """Layers whose experts stay there."""
+    bytes_per_s: float = 8e10
+    """The bandwidth of the host's memory: two channels of DDR5-5200 unless told otherwise."""
+    read: float = 0.42
+    """The part of it that the CPU reaches when it multiplies weights with one token: 36.7 tokens a second of
+    Qwen3-30B-A3B with the experts of 36 layers in 102 GB/s of DDR4, beside an RTX 2080
+    (github.com/AlexsJones/llmfit/pull/755)."""
+    switch_s: float = 3e-5
+    """From the GPU to the CPU and back, for each matmul."""
 
 
 class AliveTensors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -32,6 +32,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from dragonscale.models.count import parameters
 from dragonscale.physics.numbers import Number, maximum, minimum, where
 from dragonscale.plan.ledger import HeldLine
 from dragonscale.training.memory.section_memory import SectionMemory, optimizer_bytes
@@ -207,6 +208,11 @@ def _rank_memory(
     for name, count in counts.items():
         state["weights", name] = copies[name] * count * sections[name].weights
         gradients[name] = copies[name] * count * sections[name].gradients
+    tower = sum(parameters(setting.towers).values())
+    if tower:
+        # frozen, and stored and sharded as the embedding is
+        embedding = sum(parameters(setting.program.sections[:1]).values())
+        state["weights", "the vision tower"] = end_counts["embed"] * sections["embed"].weights * (tower / embedding)
     for name, count in counts.items():
         state["optimizer", name] = count * sections[name].optimizer
     if stack_memory.placeholders:
