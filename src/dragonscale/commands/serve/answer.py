@@ -127,7 +127,7 @@ def answer(
     report.needs = needed_text(rung)
     if job.disaggregate:
         report.disaggregation = disaggregation_report(job, rows[0][0], report.configs[0], fleets, configs)
-    if confirm:
+    if confirm and not brief:
         report.counted_runs = counted_runs(job, report.configs[0])
     if job.question.measured.strip():
         report.measured = measured_report(job, report, report.counted_runs)

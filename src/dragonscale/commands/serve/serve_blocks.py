@@ -145,11 +145,12 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
         helps = laid.FactLine("would help", change, brief=report.bottleneck.brief if report.bottleneck else "")
     # several chips are compared in a table, which the short answer has room for in place of these lines
     compares_chips = len({row.chip for row in report.configs}) > 1
-    aside = laid.EXPLAINED if compares_chips or not first.meets_slo else laid.BRIEF
     measured = report.measured
+    makes_room = compares_chips or measured is not None or not first.meets_slo
+    aside = laid.EXPLAINED if makes_room else laid.BRIEF
     tone = _MEASURED_TONES.get(measured.verdict if measured else "", "")
     return facts(
-        ("could be", measured.likely if measured else "", tone),
+        laid.FactLine("could be", measured.likely if measured else "", tone, _likeliest(report)),
         ("starts", report.starts, "good"),
         *[(row.engine, row.text) for row in report.engines],
         laid.FactLine("fleet", fleet_text(report, first), "key", fleet_text(report, first, brief=True)),
@@ -187,6 +188,14 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
         laid.FactLine("error", error_text(report, first), brief=report.expected_error.brief),
         ("release", report.release or f"no release in particular ({work.engine})"),
     )
+
+
+def _likeliest(report: records.ServeReport) -> str:
+    """The first of the causes that a measured figure could have."""
+    if report.measured is None or not report.measured.suspects:
+        return ""
+    first = report.measured.suspects[0]
+    return f"{first.cause}: {first.look}"
 
 
 def meanings_text(first: records.ConfigReport) -> str:
