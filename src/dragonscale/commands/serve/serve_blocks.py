@@ -173,7 +173,7 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
         ),
         laid.FactLine("throughput", throughput_text(report, first), "key", throughput_text(report, first, brief=True)),
         *[(name, counted_text(run)) for name, run in _named_runs(report)],
-        ("beside", "; ".join(report.beside), "key"),
+        ("beside", "; ".join(row.text for row in report.beside), "key"),
         laid.FactLine("memory", memory_text(first), brief=memory_text(first, brief=True), level=aside),
         laid.FactLine("context", context_text(first), level=aside),
         ("max seqs", report.at_most),
