@@ -56,6 +56,7 @@ BEST = "best"
 SAME_LOAD = 0.02
 # Sides that are still read side by side.
 MAX_SIDES = 12
+ADAPTER_FLAGS = ("lora_rank", "lora_targets", "frozen")
 # Entries of a plan file that only a serving plan has.
 _SERVING = {"engine", "traffic", "targets", "launch", "speculation", "prefill", "replicas"}
 # Flags of serving that every side has alike, beside targets and the load.
@@ -73,6 +74,7 @@ class Contender:
     on: Any = ""
     software: str = ""
     measured: str = ""
+    method: str = ""
 
 
 @dataclass(frozen=True)
@@ -100,13 +102,16 @@ def read_question(question: CompareQuestion) -> CompareAsked:
         notes = ["Compared for serving; --batch 4M --seq 8192 compares training."]
     places = _several(question.on)
     programs = programs_of(question.engine if serving else question.stack)
-    candidates = [replace(plan, on=on, software=software) for plan, on, software in product(plans, places, programs)]
+    methods = [""] if serving else comma_list(question.method) or [""]
+    candidates: list[Contender] = []
+    for plan, on, software, method in product(plans, places, programs, methods):
+        candidates.append(replace(plan, on=on, software=software, method=method))
     if question.measured.strip():
         candidates[0] = replace(candidates[0], measured=question.measured.strip())
     if not 2 <= len(candidates) <= MAX_SIDES:
         raise InputError(
             f"A comparison has 2 to {MAX_SIDES} sides and this has {len(candidates)}; give several plans "
-            '("tp8 pp4 dp16" best), several slices (--on h100:512,v5p:8x8x8) or several of --stack or --engine.'
+            '("tp8 pp4 dp16" best), several slices (--on h100:512,v5p:8x8x8) or several of --stack, --engine, --method.'
         )
     # a plan file may name its model
     if not written(question.model) and not any(str(plan.plan).endswith(".toml") for plan in plans):
@@ -304,7 +309,16 @@ def _flags(question: CompareQuestion, names: tuple[str, ...], side: Contender, s
 def _train(question: CompareQuestion, side: Contender, job: dict[str, Any], listener: Listener) -> Any:
     flags = _flags(question, ("seq", "tokens", "numerics", *FIELDS), side, "stack")
     whole = job | flags | {"measured": side.measured, "alone": bool(side.plan)}
-    return ask_train(TrainQuestion(**whole, top=1), listener)
+    if side.method:
+        whole["method"] = side.method
+    if side.method == "full":  # a rank and a format of frozen weights are of the sides that have adapters
+        whole = {name: value for name, value in whole.items() if name not in ADAPTER_FLAGS}
+    report = ask_train(TrainQuestion(**whole, top=1), listener)
+    if report.plans or not side.method or "," in written(side.on):
+        return report
+    # nothing fits: what the usual plan needs, part by part
+    usual = whole | {"plan": "z0", "alone": True}
+    return ask_train(TrainQuestion(**usual, top=1), Listener())
 
 
 def _serve(question: CompareQuestion, side: Contender, job: dict[str, Any], listener: Listener) -> Any:
@@ -348,12 +362,40 @@ def compared(answers: list[Any], serving: bool) -> CompareReport:
     if any(side.terms and not side.feasible for side in sides):
         report.notes.append("Times of what cannot run are as if it could.")
     report.notes += [*_measured(sides), *_heads(sides)]
+    report.memories = _memories(answers, sides)
     report.overtakes += _by_price(sides)
     if serving:
         report.notes += _slow_ends(answers, sides)
     elif len(answers) == 2:
         report.overtakes += _by_hardware(answers, sides)
     return report
+
+
+def _memories(answers: list[Any], sides: list[Side]) -> list[str]:
+    """How much less memory each side of fine-tuning takes than the one that takes most, and what rules both."""
+    if len(answers) < 2 or not all(isinstance(answer, TrainReport) for answer in answers):
+        return []
+    if not any(answer.asked is not None and answer.asked.job.tuning.tunes for answer in answers):
+        return []
+    most = max(sides, key=lambda side: side.hbm_bytes)
+    sentences = [f"Memory of {side.key} ({side.label}): {_parts(side)}." for side in sides if side.memory]
+    for side in sides:
+        if side is most or not side.memory:
+            continue
+        saved = 1 - side.hbm_bytes / most.hbm_bytes
+        largest = max(side.memory, key=lambda part: part.bytes)
+        share = largest.bytes / side.hbm_bytes
+        sentences.append(
+            f"{side.key} takes {saved:.0%} less memory than {most.key}; {share:.0%} of it is {largest.name}."
+        )
+    return sentences
+
+
+def _parts(side: Side) -> str:
+    """The parts of a side's memory of at least a hundredth, the largest first."""
+    parts = sorted(side.memory, key=lambda part: -part.bytes)
+    named = [f"{part.name} {part.bytes / 1e9:.2f} GB" for part in parts if part.bytes >= side.hbm_bytes / 100]
+    return f"{side.hbm_bytes / 1e9:.1f} GB, of it {', '.join(named)}"
 
 
 # Terms of a training step: the matmuls of the output head, and the wait of other pipeline stages for the longest.
@@ -385,7 +427,8 @@ def next_command(report: CompareReport) -> str:
     if written(side.plan):
         command += f' --plan "{best.plan}"'
     flags = {"batch": question.batch, "seq": question.seq, "tokens": question.tokens, "stack": best.software}
-    flags |= {name: getattr(question, name) for name in ("method", "lora_rank", "frozen", "dtype")}
+    flags |= {name: getattr(question, name) for name in ("lora_rank", "frozen", "dtype")}
+    flags["method"] = side.method or question.method
     for name, value in flags.items():
         if value:
             command += f" --{name.replace('_', '-')} {shlex.quote(str(value))}"

@@ -54,7 +54,7 @@ def training_side(report: TrainReport, index: int = 0) -> Side:
         Figure("cost", row.cost_usd, "USD"),
     ]
     side = _side(row, short_plan(row.plan), report.slice, row.stack, figures)
-    side.tokens, side.feasible = work.batch_tokens, row.feasible
+    side.tokens, side.feasible, side.method = work.batch_tokens, row.feasible, work.method
     for term in row.terms:
         side.terms.append(SideTerm(term.name, term.exposed_s, max(term.expected_s - term.exposed_s, 0.0)))
     side.memory = [HeldPart(part.name, part.bytes) for part in row.memory]
@@ -139,6 +139,7 @@ def keyed(sides: list[Side]) -> list[Side]:
     plans = {side.plan for side in sides}
     slices = {side.slice for side in sides}
     programs = {side.software for side in sides}
+    methods = {side.method for side in sides}
     labelled: list[Side] = []
     for number, side in enumerate(sides):
         parts: list[str] = []
@@ -148,6 +149,8 @@ def keyed(sides: list[Side]) -> list[Side]:
             parts.append(f"on {side.slice}")
         if len(programs) > 1:
             parts.append(f"with {side.software}")
+        if len(methods) > 1:
+            parts.append(f"by {side.method}")
         labelled.append(msgspec.structs.replace(side, key=_letter(number), label=" ".join(parts) or side.plan))
     return labelled
 

@@ -82,8 +82,11 @@ LORA_RANK = Whole(None, "RANK", flag.TUNING, limits=(1, 4096))
 """The rank of adapters (16 for lora and qlora without it); with dpo, orpo, kto, reward and distill, adapters at all."""
 LORA_TARGETS = Text("", "WHAT", flag.TUNING)
 """Matmuls that get adapters: all (the default), attention, or names of modules (q_proj,v_proj)."""
-FROZEN = Text("", "DTYPE", flag.TUNING, offers=("bf16", "nf4", "int8", "fp8"))
+FROZEN = Text("", "DTYPE", flag.TUNING, offers=("bf16", "nf4", "int8", "fp8", "fp32"))
 """Format of the frozen weights below adapters: bf16 without it, nf4 for qlora."""
+ATTENTION = Text("", "KIND", flag.TUNING, offers=("flash", "sdpa", "eager"), also=("--attn-implementation",))
+"""Attention of the trainer: flash and sdpa are one kernel, eager writes its scores out; as the software has it for the
+model without it."""
 TEACHER = Thing("", "MODEL", flag.TUNING, offers="models")
 """With --method distill: the model whose logits are learnt."""
 OPTIMIZER = Text("", "NAME", flag.SOFTWARE)

@@ -33,6 +33,9 @@ class TrainQuestion(Question):
     lora_targets: Text = shared.LORA_TARGETS
     frozen: Text = shared.FROZEN
     teacher: Thing = shared.TEACHER
+    attention: Text = shared.ATTENTION
+    loss: Text = Text("", "NAME", flag.TUNING, offers=("sft", "dpo", "orpo", "kto"))
+    """The loss of adapters, beside --method lora or qlora: dpo, orpo or kto; the next token without it."""
     skew: Real = Real(1.0)
     """Tokens of the busiest expert over the mean: 1 is balanced routing."""
     capacity: Real = shared.CAPACITY
@@ -130,6 +133,7 @@ class CompareQuestion(Question):
     lora_targets: Text = shared.LORA_TARGETS
     frozen: Text = shared.FROZEN
     teacher: Thing = shared.TEACHER
+    attention: Text = shared.ATTENTION
     prompt: Text = shared.PROMPT.but(default="")
     """Serving: tokens of a prompt (2048 without it)."""
     output: Text = shared.OUTPUT.but(default="")

@@ -340,6 +340,8 @@ class _Lengths:
 
 TASKS = {
     "embed": "{} embeds: a request is a document, which ends with its prompt (one prefill, no output tokens).",
+    "encode": "{} is an encoder: a request is a document, which ends with its prompt. Its attention sees both ways and "
+    "is timed as if it saw the past alone, which matters from a few thousand tokens on.",
     "rerank": "{} ranks: a request is a query with one document, which ends with its prompt (one prefill, one score).",
 }
 """A note on requests of models that answer with their prompt alone."""
@@ -354,7 +356,7 @@ def _lengths(question: ServeQuestion, model: Transformer, served: int | None) ->
     if model.task and question.output == DEFAULTS.output:
         prompt = question.prompt
         if prompt == DEFAULTS.prompt and model.context:
-            prompt = str(min(int(prompt), model.context))
+            prompt = str(min(int(prompt), model.context - 1))
         question = replace(question, prompt=prompt, output="0")
     question, cut = _within_context(question, model, served)
     if question.output.strip() == "0":  # embeddings and scores: a request ends with its prompt, as with one token
