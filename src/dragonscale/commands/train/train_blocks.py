@@ -12,9 +12,12 @@ from dragonscale.commands.asked_chips import kernels_text
 from dragonscale.commands.train.advice import bound_text, help_text
 from dragonscale.commands.train.plan_text import (
     abbreviations_text,
+    flop_rate_text,
     host_memory_text,
+    memory_parts_text,
     memory_text_of,
     mesh_drawing,
+    releases_text,
     split_text,
     taken_text,
 )
@@ -201,6 +204,9 @@ def summary(report: TrainReport, first: PlanReport, answered: PlanAnswer | None)
         first,
         memory=memory.sentence,
         tone=memory.tone,
+        parts=memory_parts_text(first),
+        rate=flop_rate_text(first),
+        releases=releases_text(first),
         host=host_memory_text(first),
         run=goodput_text(report) or run_text(report, first),
         bound=_bound(first, answered).removeprefix("bound by "),
