@@ -174,9 +174,9 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
         ),
         laid.FactLine("throughput", throughput_text(report, first), "key", throughput_text(report, first, brief=True)),
         *[(name, counted_text(run)) for name, run in _named_runs(report)],
-        ("beside", "; ".join(report.beside), "key"),
+        ("beside", "; ".join(row.text for row in report.beside), "key"),
         laid.FactLine("memory", memory_text(first), brief=memory_text(first, brief=True), level=aside),
-        laid.FactLine("context", context_text(first), level=aside),
+        laid.FactLine("context", f"{context_text(first)}{windows_text(first)}", level=aside),
         ("max seqs", report.at_most),
         laid.FactLine("cost", cost_text(report, first), brief=cost_text(report, first, brief=True)),
         laid.FactLine("bound by", bound, level=aside),
@@ -529,6 +529,16 @@ def memory_text(first: records.ConfigReport, brief: bool = False) -> str:
     if memory.left_alone_bytes >= SHOWN_BYTES:
         text += f"; {memory.left_alone_bytes / 1e9:.1f}GB unused by the engine"
     return text
+
+
+def windows_text(first: records.ConfigReport) -> str:
+    """What is left of the cache where sliding windows keep all tokens."""
+    if first.memory is None or not first.memory.whole_windows_tokens:
+        return ""
+    return (
+        f"; where the hybrid KV cache manager is off (--disable-hybrid-kv-cache-manager, KV connectors without it) "
+        f"the cache holds {first.memory.whole_windows_tokens:,} tokens"
+    )
 
 
 def context_text(first: records.ConfigReport) -> str:
