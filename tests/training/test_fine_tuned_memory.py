@@ -116,3 +116,24 @@ def test_methods_and_stacks_are_compared_by_their_memory() -> None:
     )
     lora, full = methods.sides
     assert 0.8 < lora.hbm_bytes / full.hbm_bytes < 1.1  # at long context activations rule (peft issue 1514)
+
+
+def test_layerwise_galore_of_a_7b_takes_about_20_gb() -> None:
+    """github.com/axolotl-ai-cloud/axolotl/issues/1448: about 20 GB with the layer-wise optimizer; the plain one holds
+    all gradients beside the weights."""
+    sizes: dict[str, float] = {}
+    for optimizer in ("galore_adamw_layerwise", "galore_adamw", "adamw"):
+        report = asked(
+            model="mistral-7b",
+            on="a6000:1",
+            batch="1seq",
+            seq="4096",
+            method="full",
+            optimizer=optimizer,
+            stack="axolotl",
+            plan="z0",
+        )
+        sizes[optimizer] = report.plans[0].hbm_bytes
+    assert sizes["galore_adamw_layerwise"] == pytest.approx(20e9, rel=0.15)
+    assert sizes["galore_adamw"] > sizes["galore_adamw_layerwise"] + 13e9
+    assert sizes["adamw"] > sizes["galore_adamw"] + 20e9
