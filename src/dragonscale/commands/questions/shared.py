@@ -153,11 +153,12 @@ MEMORY_FRACTION = Real(None, "PART", flag.SOFTWARE, limits=(0.01, 1.0))
 SERVE_PLAN = PLAN.but()
 """Judge this plan (tp8 ep8; tensor=8,expert=8; a .toml; 'vllm serve …') and no other."""
 ACCEPT = Text("", "P", also=("--speculate", "--acceptance"))
-"""Speculate: the probability that a drafted token is accepted (0.8), or one for each in turn (0.85,0.7,0.5)."""
+"""Speculate: the probability that a drafted token is accepted (0.8), or one for each in turn (0.85,0.7,0.5); what is
+published for such drafts without it."""
 DRAFTS = Whole(None, "N")
 """Tokens drafted at a time (0: none); the best number without it."""
 DRAFT = Thing("", "MODEL", offers="models")
-"""The model that drafts; an EAGLE or MTP head without it."""
+"""Who drafts: a model, or eagle, mtp, mlp or ngram; the model's MTP modules or an EAGLE head without it."""
 ROUTER = Text("least_loaded", "NAME", flag.PLAN, offers=("round_robin", "least_loaded", "prefix_affinity", "slo_aware"))
 """round_robin, least_loaded, prefix_affinity or slo_aware."""
 

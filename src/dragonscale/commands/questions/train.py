@@ -142,6 +142,16 @@ class CompareQuestion(Question):
     """Serving: the TTFT to hold (500ms)."""
     tpot: Text = shared.TPOT.but()
     """Serving: the TPOT to hold (30ms)."""
+    rate: Text = shared.RATE.but()
+    """Serving: requests that come to each side (3/s): what it serves, and its latencies."""
+    requests: Whole = Whole(None, "N", limits=(1, 100_000))
+    """Serving: requests of that load in all; without --rate they come at once."""
+    kv_dtype: Text = shared.KV_DTYPE.but()
+    """Serving: format of the KV cache."""
+    max_seqs: Whole = shared.MAX_SEQS.but()
+    """Serving: max sequences per DP rank."""
+    memory_fraction: Real = shared.MEMORY_FRACTION.but()
+    """Serving: the part of HBM that engines may use."""
     measured: Text = shared.MEASURED.but(value="TIME")
     """Training: the step that was measured of the first plan (8.2s)."""
     price: Text = shared.PRICE
