@@ -98,6 +98,9 @@ def _other_stacks(job: Job) -> Iterator[Job]:
     if job.auto:
         searched = {usual.stack.name for usual in usual_jobs(job)}
     for other in (*usual_jobs(any_stack), *unusual_jobs(any_stack)):
+        row = rules(other.stack.name, chip_family(job.slice.chip), tuned=True)
+        if job.tuning.quantized and not row.quantized:
+            continue
         if other.stack.name not in (*searched, *UNNAMED):
             searched.add(other.stack.name)
             yield replace(other, auto="")
