@@ -229,9 +229,19 @@ def summary(report: TrainReport, first: PlanReport, answered: PlanAnswer | None)
     limits = facts(
         ("of memory", _memory_parts(first) if tuned else ""),
         ("limits", " ".join(report.margins)),
+        ("fits with", "" if first.feasible or not tuned else _remedies_text(report)),
     )
     rows = (*head.rows, *rest.rows, *limits.rows)
     return laid.Facts(tuple(laid.explained(row) if row.label in hidden else row for row in rows))
+
+
+def _remedies_text(report: TrainReport) -> str:
+    """The flags with which a job fits whose given plan does not."""
+    texts: list[str] = []
+    for row in report.remedies:
+        flags = " ".join(f"--{name} {value}" for name, value in row.flags.items())
+        texts.append(f"{flags} ({row.plan})")
+    return "; ".join(texts)
 
 
 def _memory_parts(first: PlanReport) -> str:

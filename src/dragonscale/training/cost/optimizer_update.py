@@ -33,6 +33,8 @@ def updated_bytes(setting: Setting, parts: StepParts) -> Number:
     if host_updates(setting):  # gradients on their way to the host, and weights on their way back
         return parameters * (setting.stack.state.gradient_bytes + WEIGHT_BYTES)
     moved = UPDATE_BYTES[setting.plan.optimizer]
+    if setting.plan.optimizer != "muon":
+        matrices = 0.0 * matrices
     return parameters * moved - matrices * (moved - MATRIX_UPDATE_BYTES)
 
 

@@ -36,7 +36,7 @@ from dragonscale.models.count import parameters
 from dragonscale.physics.numbers import Number, maximum, minimum, where
 from dragonscale.plan.ledger import HeldLine
 from dragonscale.training.memory.section_memory import SectionMemory, optimizer_bytes
-from dragonscale.training.plan.optimizers import MOMENTUM_BYTES, OPTIMIZER_BYTES
+from dragonscale.training.plan.optimizers import GALORE, MATRIX_BYTES, OPTIMIZER_BYTES
 from dragonscale.training.plan.plan import HOSTED_STATE, layers_of
 from dragonscale.training.plan.setting import Setting
 from dragonscale.training.plan.stack import StackMemory
@@ -227,13 +227,15 @@ def _rank_memory(
         loaded = loaded + count * (sections[name].sharded * WEIGHT_BYTES * weights)
     # The layer with the largest workspace sets the peak; what it saved is counted with the activations already.
     workspace = maximum(*[sections[kind].workspace - sections[kind].activations for kind in layer_counts], 0.0)
+    # GaLore's optimizers go through the weights one by one, others make tensors for all at once
+    update_bytes = 0.0 if setting.plan.optimizer in GALORE else stack_memory.update_bytes
     transient = {
         "logits": end_counts["head"] * (sections["head"].logits + sections["head"].workspace),
         "workspace": workspace + _unfreed_input_gradients(setting, sections, layer_counts),
         "layers": stack_memory.prefetch * largest("gathered"),
         "ends": _total(sections, end_counts, "gathered"),
         "reducing": largest("reducing"),
-        "update": stack_memory.update_bytes * _total(sections, counts, "updated_parameters"),
+        "update": update_bytes * _total(sections, counts, "updated_parameters"),
         "whole": stack_memory.loads_whole * loaded,
     }
     saved = {name: in_flight * count * sections[name].activations for name, count in layer_counts.items()}
@@ -324,4 +326,4 @@ def _hosted_state_bytes(setting: Setting, parameters: Number, matrices: Number, 
         return optimizer_bytes(plan, stack, parameters, matrices, sharded)
     master = max(stack.state.master_bytes, HOST_MASTER_BYTES)
     moments = OPTIMIZER_BYTES[plan.optimizer]
-    return parameters * (master + moments) - matrices * (moments - MOMENTUM_BYTES)
+    return parameters * (master + moments) - matrices * (moments - MATRIX_BYTES.get(plan.optimizer, 0.0))
