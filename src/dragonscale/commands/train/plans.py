@@ -158,13 +158,11 @@ def _logged_mfu(assessed: PlanAssessment) -> str:
     count = flop_count(assessed.job)
     if count is None:
         return ""
-    chips, chip = assessed.job.slice.chips, assessed.job.slice.chip
-    own_peak = count.mfu(assessed.step_s, chips) * count.peak / chip.peak("bf16")
-    text = f"{own_peak:.1%} MFU with all of attention counted, as {count.title} does"
+    logged = count.mfu(assessed.step_s, assessed.job.slice.chips)
+    text = f"{count.title} logs {logged:.1%}"
     if count.foreign_peak:
-        text += (
-            f"; {count.mfu(assessed.step_s, chips):.1%} of the {render(count.peak, 'FLOP/s')} that it divides by there"
-        )
+        own_peak = logged * count.peak / assessed.job.slice.chip.peak("bf16")
+        text += f" (of {render(count.peak, 'FLOP/s')}; {own_peak:.1%} of this chip's)"
     return text
 
 

@@ -224,7 +224,11 @@ def summary(report: TrainReport, first: PlanReport, answered: PlanAnswer | None)
     if not report.unfit_stacks and not _faster_stacks(report):  # slower ones are no news
         hidden.add("other stacks")
     if report.measured is not None:  # what was asked is whether the run is normal
-        hidden |= {"best plan", "would help"}
+        hidden |= {"best plan", "would help", "of it", "model FLOPs", "older releases"}
+    if report.workload.adapter_parameters:  # most of it is the frozen model
+        hidden.add("of it")
+    if not first.logged_mfu and first.devices == 1 and not is_given:  # the MFU says as much
+        hidden.add("model FLOPs")
     rows = (*head.rows, *rest.rows)
     return laid.Facts(tuple(laid.explained(row) if row.label in hidden else row for row in rows))
 
