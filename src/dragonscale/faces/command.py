@@ -34,6 +34,7 @@ from dragonscale.commands.questions.shared import ALWAYS, Output
 from dragonscale.commands.questions.synonyms import (
     Fields,
     FlagReading,
+    explanation,
     flag_in_python,
     names_with_synonyms,
     takes_value,
@@ -160,9 +161,9 @@ def read_call(
     names = [field.name for field in fields]
     for word in named:
         if word not in names and takes_value(flag_in_python(word), fields) is None:
-            close = nearest(word, names)
+            close, explained = nearest(word, names), explanation(flag_in_python(word), fields)
             hint = f"did you mean {close!r}?" if close else f"it takes {', '.join(names)}."
-            raise TypeError(f"ds.{name}() has no parameter {word!r}; {hint}")
+            raise TypeError(f"ds.{name}() has no parameter {word!r}; {in_python(explained, fields) or hint}")
     if len(given) > len(names):
         raise TypeError(f"ds.{name}() takes {len(names)} parameters at most, and {len(given)} are given.")
     placed = names[: len(given)]

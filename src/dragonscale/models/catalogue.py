@@ -50,6 +50,10 @@ def preset_lines() -> list[tuple[str, str, int | None]]:
     return [(name, str(preset(name).get("model_type", "")), own[name].get("parameters")) for name in sorted(own)]
 
 
+ENCODERS = ("bert", "roberta", "xlm-roberta")
+"""Model types that embed and do not generate."""
+
+
 def presets_that_take(tokens: int) -> list[str]:
     """Presets with a context of at least so many tokens, the smallest context first.
 
@@ -60,7 +64,7 @@ def presets_that_take(tokens: int) -> list[str]:
     for name in model_names():
         config = preset(name)
         context = config.get("text_config", config).get("max_position_embeddings", 0)
-        if context >= tokens:
+        if context >= tokens and "task" not in config and config["model_type"] not in ENCODERS:
             contexts.append((context, name))
     return [name for _, name in sorted(contexts)]
 
@@ -188,12 +192,23 @@ def no_model(name: str, hint: str) -> InputError:
     """The error for a name that stands for nothing."""
     if name.startswith(("/", "./", "../", "~")):
         return InputError(f"There is no file or folder {shorten(name)}.")
+    refused = unplanned(name)
+    if refused is not None:
+        return refused
     guess = instead(name)
     guess = f"; {guess}" if guess.startswith("did you") else f". {guess}".rstrip()
     suggestions = neighbours(name)
     similar = f" Similar: {', '.join(suggestions)}." if suggestions else ""
     listing = f"`dscale models` lists all {len(model_names())}."
     return InputError(f"There is no model {shorten(name)}{guess or '.'}{similar} {listing} {hint}".rstrip())
+
+
+def unplanned(name: str) -> InputError | None:
+    """The error for a name of which it is known why it cannot be planned; None for others."""
+    for row in beside(__file__, "unplanned.toml")["models"]:
+        if re.search(row["name"], spelled(name)):
+            return InputError(f"{shorten(name)} is not planned here. {row['why']}")
+    return None
 
 
 def instead(name: str) -> str:
@@ -253,7 +268,8 @@ def _from_table(table: Mapping[str, Any], assume: Assumed | None, family: str) -
 
     fields = {key: value for key, value in table.items() if key not in _ABOUT}
     model = load_config(fields, str(table["name"]), assume, family)
-    return replace(model, sources={"config": str(table.get("source", ""))}, task=str(table.get("task", "")))
+    task = str(table.get("task") or model.task)
+    return replace(model, sources={"config": str(table.get("source", ""))}, task=task)
 
 
 def toml_fields(path: Path) -> dict[str, Any]:

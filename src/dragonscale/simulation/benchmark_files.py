@@ -76,6 +76,7 @@ def may_be_benchmark(head: str) -> bool:
 
 def parse_benchmark(text: str, name: str) -> BenchmarkFile | None:
     """The requests of a file's text; None where it is no file of these kinds. `name` is how messages call it."""
+    # the objects of the file: the first tells the kind
     documents = _documents(text)
     if not documents:
         return None
@@ -116,6 +117,7 @@ def estimated_tokens(text: str) -> int:
     >>> estimated_tokens("What is the capital of France?"), estimated_tokens("法国的首都是什么")
     (8, 5)
     """
+    # characters that English is written in
     plain = sum(map(str.isascii, text))
     return math.ceil(plain * ASCII_TOKENS + (len(text) - plain) * OTHER_TOKENS)
 
@@ -129,6 +131,7 @@ class _Result(msgspec.Struct):
 def _results(documents: list[Any]) -> Iterator[BenchmarkRequest]:
     """The last run of a file that runs were appended to."""
     run = msgspec.convert(documents[-1], _Result, strict=False)
+    # older releases write no times
     times: Iterable[float | None] = run.start_times or [None] * len(run.input_lens)
     for prompt, output, time in zip(run.input_lens, run.output_lens, times, strict=True):
         yield BenchmarkRequest(time, prompt, output, prompt + output)
@@ -217,6 +220,7 @@ def _conversations(documents: list[Any]) -> Iterator[BenchmarkRequest]:
     """The first two turns are the prompt and its answer, as benchmarks of servers take them."""
     for conversation in msgspec.convert(documents, list[_Conversation], strict=False):
         turns = [turn.value or str(turn.content or "") for turn in conversation.conversations or conversation.messages]
+        # a question that nobody answered is no request
         if len(turns) >= 2:
             tokens = list(map(estimated_tokens, turns))
             yield BenchmarkRequest(None, tokens[0], tokens[1], sum(tokens))

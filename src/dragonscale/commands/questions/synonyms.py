@@ -155,15 +155,15 @@ def _with_synonyms(fields: Fields, typed_here: Mapping[str, Any], others: Mappin
         if name in table()["ignored"]["names"]:
             notes.append(f"{name} changes nothing that is planned.")
         # `--gpus 8` is a number, `--gpus h100:8` says which
-        elif name in _counting() and text.isdigit():
+        elif name in _counting() and text.isdecimal():
             counted[name] = int(text)
-        elif name in table()["per_chip"]["passes"] and text.isdigit():
+        elif name in table()["per_chip"]["passes"] and text.isdecimal():
             passes[name] = int(text)
         else:
             _add(meant, flags, values, name, text)
     if counted:
         notes.append(_count_chips(values, meant, counted))
-    per_chip = {name: others[name] for name in table()["per_chip"]["sequences"] if name in others}
+    per_chip = {name: others[name] for name in table()["per_chip"]["sequences"] if str(others.get(name)).isdecimal()}
     if (passes or per_chip) and "--batch" in flags:
         notes.append(_multiply_batch(values, meant, per_chip, passes))
     for name, meaning in meant.items():
@@ -303,13 +303,21 @@ def _chips(values: Mapping[str, Any], meant: Mapping[str, _Meant]) -> int | None
     return None if slice_ is None else slice_.chips
 
 
+def explanation(name: str, fields: Fields) -> str:
+    """What is said of a flag of other software that no flag here says in the same way; empty where nothing is."""
+    flags = spelled(fields)
+    for flag, sentence in table()["explained"].get(name, ()):
+        if flag in flags:
+            return f"{sentence}."
+    return ""
+
+
 def refusal(name: str, fields: Fields) -> str:
     """What a refusal adds of a flag that a command lacks: what says it here, or the flag that was probably meant; empty
     where nothing is known."""
     flags = spelled(fields)
-    for flag, sentence in table()["explained"].get(name, ()):
-        if flag in flags:
-            return f"; {sentence}."
+    if sentence := explanation(name, fields):
+        return f"; {sentence}"
     if name in table()["nearest"]:
         return f". {table()['nearest'][name]}"
     close = nearest(name, flags) if len(name.strip("-")) > 1 else ""  # one letter begins too many

@@ -37,6 +37,9 @@ GIB = 2**30
 # The terms of a bar that are too small to be shown.
 REST = "the rest"
 
+# Where a load runs that one slice may not hold.
+ONE_SLICE = "the slice that was named"
+
 # How a verdict on a measured figure is marked.
 _MEASURED_TONES = {"normal": "good", "slow": "bad", "fast": "warn"}
 
@@ -147,6 +150,8 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
     tone = _MEASURED_TONES.get(measured.verdict if measured else "", "")
     return facts(
         ("could be", measured.likely if measured else "", tone),
+        ("starts", report.starts, "good"),
+        *[(row.engine, row.text) for row in report.engines],
         laid.FactLine("fleet", fleet_text(report, first), "key", fleet_text(report, first, brief=True)),
         ("holds", holds_text(report, first), "key"),
         laid.FactLine(
@@ -157,6 +162,7 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
         ),
         ("", meanings_text(first), "dim"),
         *replica_facts(first),
+        ("drafting", drafting_text(report), "key"),
         laid.FactLine("drafts", drafts_text(report, first), brief=drafts_text(report, first, brief=True)),
         laid.FactLine("TTFT", _time_text(report, first, "ttft"), _mark(work, first.ttft_s, work.ttft_s)),
         laid.FactLine(
@@ -167,6 +173,7 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
         ),
         laid.FactLine("throughput", throughput_text(report, first), "key", throughput_text(report, first, brief=True)),
         *[(name, counted_text(run)) for name, run in _named_runs(report)],
+        ("beside", "; ".join(report.beside), "key"),
         laid.FactLine("memory", memory_text(first), brief=memory_text(first, brief=True), level=aside),
         laid.FactLine("context", context_text(first), level=aside),
         ("max seqs", report.at_most),
@@ -198,7 +205,13 @@ def added_text(report: records.ServeReport) -> str:
 
 def _named_runs(report: records.ServeReport) -> list[tuple[str, CountedRun]]:
     """Runs of prompts that come together, each with its name in the summary."""
-    return [("one batch" if run.lengths == "fixed" else "at once", run) for run in report.counted_runs]
+    named: list[tuple[str, CountedRun]] = []
+    for run in report.counted_runs:
+        name = "one batch" if run.lengths == "fixed" else "at once"
+        if run.rate:
+            name = f"at {amount(run.rate, 'count')}/s"
+        named.append((name, run))
+    return named
 
 
 def counted_text(run: CountedRun) -> str:
@@ -208,6 +221,8 @@ def counted_text(run: CountedRun) -> str:
         what = f"{several(run.requests, 'request')} together, start to end"
         if run.requests == 1:
             what = "one request, start to end"
+    if run.rate:
+        what = f"{several(run.requests, 'request')} on {ONE_SLICE}"
     rates = f"{run.output_tokens_per_s:,.0f} output tok/s"
     if run.requests > 1:
         rates = f"{run.requests_per_s:.3g} requests/s, {rates}, {run.total_tokens_per_s:,.0f} in and out"
@@ -254,6 +269,20 @@ def replica_facts(first: records.ConfigReport) -> list[laid.FactLine]:
     ]
 
 
+def drafting_text(report: records.ServeReport) -> str:
+    """Whether the drafts that were asked for pay, and what other drafters would bring."""
+    speculation = report.speculation
+    if speculation is None or not speculation.asked:
+        return ""
+    text = speculation.verdict
+    if speculation.others:
+        others = [f"{row.drafter} {row.gain:.2f}x" for row in speculation.others]
+        text += f". With as many drafts {', '.join(others)}"
+    if speculation.alone:
+        text += f". {speculation.alone}"
+    return text
+
+
 def drafts_text(report: records.ServeReport, first: records.ConfigReport, brief: bool = False) -> str:
     """How many tokens are drafted a step, by whom, and how often they are right."""
     speculation = report.speculation
@@ -265,7 +294,7 @@ def drafts_text(report: records.ServeReport, first: records.ConfigReport, brief:
         text += f", accepted {chances}"
     if speculation.source and not brief:
         text += f" ({speculation.source}; --accept says another)"
-    if speculation.server_gain:
+    if speculation.server_gain and not speculation.asked:
         text += f"; {speculation.server_gain:.2f}x the tokens/s of none at this batch"
     return text
 
@@ -499,6 +528,8 @@ def context_text(first: records.ConfigReport) -> str:
     if memory is None or not memory.largest_context:
         return ""
     text = f"up to {memory.largest_context:,} tokens a request"
+    if memory.launched_context and memory.largest_context >= memory.launched_context:
+        return f"{text}, as launched; the KV cache holds {memory.kv_cache_tokens:,} tokens of all requests together"
     if not memory.model_context:
         return f"{text}, which fill the KV cache"
     if memory.largest_context >= memory.model_context:

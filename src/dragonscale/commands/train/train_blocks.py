@@ -225,12 +225,23 @@ def summary(report: TrainReport, first: PlanReport, answered: PlanAnswer | None)
         hidden.add("other stacks")
     if report.measured is not None:  # what was asked is whether the run is normal
         hidden |= {"best plan", "would help", "of it", "model FLOPs", "older releases"}
-    if report.workload.adapter_parameters:  # most of it is the frozen model
+    tuned = report.asked is not None and report.asked.job.tuning.tunes
+    if tuned:  # which has a line of its own
         hidden.add("of it")
     if not first.logged_mfu and first.devices == 1 and not is_given:  # the MFU says as much
         hidden.add("model FLOPs")
-    rows = (*head.rows, *rest.rows)
+    limits = facts(
+        ("of memory", _memory_parts(first) if tuned else ""),
+        ("limits", " ".join(report.margins)),
+    )
+    rows = (*head.rows, *rest.rows, *limits.rows)
     return laid.Facts(tuple(laid.explained(row) if row.label in hidden else row for row in rows))
+
+
+def _memory_parts(first: PlanReport) -> str:
+    """The parts of memory of at least a fiftieth, the largest first: what people ask of fine-tuning."""
+    parts = sorted(first.memory, key=lambda row: -row.bytes)
+    return ", ".join(f"{row.name} {row.bytes / 1e9:.1f}GB" for row in parts if row.bytes >= first.hbm_bytes / 50)
 
 
 def _bound(first: PlanReport, answered: PlanAnswer | None) -> str:

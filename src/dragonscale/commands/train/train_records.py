@@ -409,6 +409,8 @@ class TrainReport(Record):
     """The same of `dscale verify`."""
     measured: Measured | None = None
     neighbours: list[Neighbour] = []
+    margins: list[str] = []
+    """Of a fine-tuning plan that fits: the longest sequences that it holds, and what would make it run out."""
     lighter: str = ""  # flags of the method that fits where the one that was asked for does not
     remedies: list[RemedyRow] = []
     """Changes with which the job fits, where nothing does as it was asked."""
