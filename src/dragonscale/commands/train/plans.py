@@ -160,11 +160,10 @@ def _logged_mfu(assessed: PlanAssessment) -> str:
     if count is None:
         return ""
     logged = count.mfu(assessed.step_s, assessed.job.slice.chips)
-    text = f"{count.title} logs {logged:.1%}"
-    if count.foreign_peak:
-        own_peak = logged * count.peak / assessed.job.slice.chip.peak("bf16")
-        text += f" (of {render(count.peak, 'FLOP/s')}; {own_peak:.1%} of this chip's)"
-    return text
+    if not count.foreign_peak:
+        return f"{count.title} logs {logged:.1%}"
+    own_peak = logged * count.peak / assessed.job.slice.chip.peak("bf16")
+    return f"{own_peak:.1%} with all of attention; {count.title} logs {logged:.1%} (of {render(count.peak, 'FLOP/s')})"
 
 
 def release_rows(assessed: PlanAssessment) -> list[records.ReleaseRow]:

@@ -224,7 +224,9 @@ def summary(report: TrainReport, first: PlanReport, answered: PlanAnswer | None)
     if not report.unfit_stacks and not _faster_stacks(report):  # slower ones are no news
         hidden.add("other stacks")
     if report.measured is not None:  # what was asked is whether the run is normal
-        hidden |= {"best plan", "would help", "of it", "model FLOPs", "older releases"}
+        hidden |= {"best plan", "would help"}
+        if report.measured.suspects:  # whose table takes the room
+            hidden |= {"of it", "model FLOPs", "older releases"}
     tuned = report.asked is not None and report.asked.job.tuning.tunes
     if tuned:  # which has a line of its own
         hidden.add("of it")

@@ -277,8 +277,8 @@ class Stack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     differ on TPUs (`host.layer_s=0`), `production` those of runs in the software's own defaults where its published
     benchmarks add and reduce gradients in fewer bits, `tuned` those of runs that train adapters alone, `quantized`
     where the weights beside them are in few bits; `eager_models` are types of models whose attention it runs by
-    separate kernels; `older_switches` are
-    earlier releases, by what they are called, with the switches that differ. What it can run at all is in `legality.toml`."""
+    separate kernels; `older_switches` are earlier releases, by what they are called, with the switches that differ.
+    What it can run at all is in `legality.toml`."""
 
     name: str = "generic"
     why: str = ""
