@@ -225,7 +225,13 @@ def summary(report: TrainReport, first: PlanReport, answered: PlanAnswer | None)
         hidden.add("other stacks")
     if report.measured is not None:  # what was asked is whether the run is normal
         hidden |= {"best plan", "would help"}
+        if report.measured.suspects:  # whose table takes the room
+            hidden |= {"of it", "model FLOPs", "older releases"}
     tuned = report.asked is not None and report.asked.job.tuning.tunes
+    if tuned:  # which has a line of its own
+        hidden.add("of it")
+    if not first.logged_mfu and first.devices == 1 and not is_given:  # the MFU says as much
+        hidden.add("model FLOPs")
     limits = facts(
         ("of memory", _memory_parts(first) if tuned else ""),
         ("limits", " ".join(report.margins)),

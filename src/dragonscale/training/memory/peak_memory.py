@@ -37,7 +37,7 @@ from dragonscale.physics.numbers import Number, maximum, minimum, where
 from dragonscale.plan.ledger import HeldLine
 from dragonscale.training.memory.section_memory import SectionMemory, optimizer_bytes
 from dragonscale.training.plan.optimizers import GALORE, MATRIX_BYTES, OPTIMIZER_BYTES
-from dragonscale.training.plan.plan import HOSTED_STATE, layers_of
+from dragonscale.training.plan.plan import HOSTED_STATE, HOSTED_WEIGHTS, layers_of
 from dragonscale.training.plan.setting import Setting
 from dragonscale.training.plan.stack import StackMemory
 from dragonscale.training.plan.stages import (
@@ -282,6 +282,11 @@ def fullest_rank_lines(ranks: tuple[RankMemory, RankMemory]) -> list[HeldLine]:
 GRADIENT_BYTES = 4.0
 WEIGHT_BYTES = 2.0
 HOST_MASTER_BYTES = 4.0
+# DeepSpeed's defaults where state is on disks (runtime/zero/offload_config.py, config.py): groups of 1e9 parameters are
+# updated at a time, in four fp32 buffers; five buffers of 1e8 bf16 weights.
+DISK_GROUP = 1e9
+DISK_GROUP_BYTES = 16.0
+DISK_BUFFERS = 5 * 1e8 * 2.0
 
 
 def host_memory_lines(
@@ -295,7 +300,11 @@ def host_memory_lines(
     plan = setting.plan
     lines: list[HeldLine] = []
     counts = {**layers.fullest, "embed": 1, **{section.name: 1 for section in setting.ends}}
-    if plan.offload == "parameters":
+    if plan.offload == "nvme":
+        # state lives on the disk and passes through pinned buffers
+        group = minimum(_total(sections, counts, "updated_parameters"), DISK_GROUP)
+        return [HeldLine("buffers", "pinned, between disk and chip", group * DISK_GROUP_BYTES + DISK_BUFFERS)]
+    if plan.offload in HOSTED_WEIGHTS:
         weights = _total(sections, counts, "hosted_weights")
         lines.append(HeldLine("weights", "weights that layers fetch", weights))
     if plan.offload in HOSTED_STATE:

@@ -21,8 +21,13 @@ from dragonscale.plan.rules import Rules
 from dragonscale.training.plan.eager import eager_memory
 from dragonscale.training.plan.expert_load import at_busiest
 from dragonscale.training.plan.local_section import LocalSection
-from dragonscale.training.plan.optimizers import MATRIX_BYTES, MOMENTUM_BYTES, OPTIMIZER_BYTES, matrix_shares
-from dragonscale.training.plan.plan import HOSTED_STATE, Plan, layer_policies
+from dragonscale.training.plan.optimizers import (
+    MATRIX_BYTES,
+    MOMENTUM_BYTES,
+    OPTIMIZER_BYTES,
+    matrix_shares,
+)
+from dragonscale.training.plan.plan import HOSTED_STATE, HOSTED_WEIGHTS, Plan, layer_policies
 from dragonscale.training.plan.setting import Setting
 from dragonscale.training.plan.stack import Stack, remat_of
 from dragonscale.training.plan.tuning import Tuning
@@ -182,7 +187,7 @@ def section_memory(setting: Setting, section: Section, microbatch: Number, mesh:
     kept_whole = where(mesh.size("pipe") > 1, 1.0, 0.0) * (plan.zero >= 2 and stack.memory.pipe_whole)
     gathered = (1 - kept_whole) * sharded * (plan.zero == 3)
     at_rest_on_chip = 1.0
-    if plan.offload == "parameters":  # a layer's weights are on the chip while it runs, sharded or not
+    if plan.offload in HOSTED_WEIGHTS:  # a layer's weights are on the chip while it runs, sharded or not
         gathered, at_rest_on_chip = 1.0 + 0 * used, 0.0
     gradients = used
     if plan.zero >= 2:
@@ -268,7 +273,7 @@ def _distinct_weights(local: LocalSection) -> Number:
 def state_bytes(plan: Plan, stack: Stack, state: Number, matrices: Number, sharded: Number = 1.0) -> Number:
     """Bytes on a chip of master copy and optimizer state of `state` parameters, of which `matrices` are Muon's. Where
     the host has the state, only the shards of ZeRO-3's weights stay."""
-    if plan.offload == "parameters":
+    if plan.offload in HOSTED_WEIGHTS:
         return 0.0 * state
     if plan.offload == "optimizer":
         return sharded * state * (BF16 if plan.zero == 3 else 0.0)

@@ -28,7 +28,7 @@ from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip
 from dragonscale.training.cost.evaluation import Job
 from dragonscale.training.plan.legality import AdvisedAgainst, Legality, family, native, rules
-from dragonscale.training.plan.plan import AXES, HOSTED_STATE, SOME_LAYERS, Plan, layers_of
+from dragonscale.training.plan.plan import AXES, HOSTED_STATE, HOSTED_WEIGHTS, SOME_LAYERS, Plan, layers_of
 from dragonscale.training.search.legal import (
     choices,
     entry,
@@ -85,7 +85,7 @@ def offered(job: Job, space: Space) -> Space:
         # Software that was named is planned as it is launched; less recompute is advice on that plan.
         changed["remat"] = (usual_remat,)
     fixed = space.fixed
-    if space.words.offload == "parameters":  # weights that are fetched are those that ZeRO-3 gathers, in one stage
+    if space.words.offload in HOSTED_WEIGHTS:  # weights that are fetched are those that ZeRO-3 gathers, in one stage
         changed["zero"], fixed = (3,), {"pipe": 1} | fixed
     if layers_of(space.words.offload):  # which excludes recompute and a pipeline
         changed["remat"] = tuple(policy for policy in changed["remat"] if policy == "none") or changed["remat"]
