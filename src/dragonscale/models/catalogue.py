@@ -148,7 +148,7 @@ OTHERWISE = {
 """What to plan instead of a model that has no preset, by a pattern in its name."""
 
 
-LATER = ("qwen3", "qwen2.5", "llama3.3", "llama3.1", "gemma3", "mistral", "llama2")
+LATER = ("qwen3", "qwen2.5", "llama3.1", "gemma3", "mistral", "llama2")
 """Families that a size alone may mean, the latest first."""
 
 
@@ -174,7 +174,7 @@ def preset_of_size(text: str) -> str:
     that is no size, or where none is near.
 
     >>> preset_of_size("8b"), preset_of_size("70B"), preset_of_size("13b"), preset_of_size("5000b")
-    ('qwen3-8b', 'llama3.3-70b', 'llama2-13b', '')
+    ('qwen3-8b', 'llama3.1-70b', 'llama2-13b', '')
     """
     size = text.strip().lower()
     if not re.fullmatch(r"[\d.]+[bm]", size):
