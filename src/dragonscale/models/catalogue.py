@@ -129,7 +129,8 @@ def _name_size(name: str) -> float:
     match = _SIZE.search(spelled(name))
     if match is None:
         return 0.0
-    return float(match[1] or 1) * float(match[2]) * (1 if match[3] == "b" else 1e-3)
+    # 8x7b has eight experts of seven billions, less what they share
+    return float(match[1] or 1) * float(match[2]) * {"b": 1.0, "m": 1e-3}[match[3]]
 
 
 def _similarity(name: str, preset_name: str) -> float:
