@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from dragonscale.errors import InputError
 from dragonscale.faces.cli import main
 from dragonscale.models import load_model
 from dragonscale.models.transformer import unseen_parameters
@@ -47,3 +48,27 @@ def test_a_vision_tower_lies_in_memory_while_adapters_are_trained(capsys: pytest
 def test_a_served_vision_tower_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     _, notes = answered("serve qwen2.5-vl-72b --on a100-40gb:4 --memory-fraction 0.95", capsys)
     assert "The vision tower (705M parameters) is counted as weights" in notes
+
+
+def test_an_encoder_takes_documents_as_long_as_its_positions(capsys: pytest.CaptureFixture[str]) -> None:
+    report, notes = answered("serve BAAI/bge-large-en-v1.5 --on l4:1", capsys)
+    assert (report["workload"]["prompt"], report["workload"]["output"]) == (511, 1)
+    assert "sees both ways" in notes
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("openai/whisper-large-v3", "cross-attention"),
+        ("t5-11b", "cross-attention"),
+        ("gpt-5.2", "not published"),
+        ("nvidia/Llama-3_1-Nemotron-Ultra-253B-v1", "nemotron-nas"),
+        ("zai-org/GLM-5.3-Flash", "glm5_next"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused_by_name(name: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dragonscale.models.hub.reachable", lambda: False)
+    with pytest.raises(InputError, match=why) as refusal:
+        load_model(name)
+    assert "is not planned here" in str(refusal.value)
+    assert "did you mean" not in str(refusal.value)

@@ -48,6 +48,14 @@ ARCHITECTURES = {
     "tpu-v6e",
     "tpu7x",
     "apple",
+    "pascal",
+    "cdna",
+    "gcn5",
+    "rdna3",
+    "rdna3.5",
+    "rdna4",
+    "xe",
+    "xe2",
     "any",
 }
 

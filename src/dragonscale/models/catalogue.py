@@ -50,6 +50,10 @@ def preset_lines() -> list[tuple[str, str, int | None]]:
     return [(name, str(preset(name).get("model_type", "")), own[name].get("parameters")) for name in sorted(own)]
 
 
+ENCODERS = ("bert", "roberta", "xlm-roberta")
+"""Model types that embed and do not generate."""
+
+
 def presets_that_take(tokens: int) -> list[str]:
     """Presets with a context of at least so many tokens, the smallest context first.
 
@@ -60,7 +64,7 @@ def presets_that_take(tokens: int) -> list[str]:
     for name in model_names():
         config = preset(name)
         context = config.get("text_config", config).get("max_position_embeddings", 0)
-        if context >= tokens:
+        if context >= tokens and "task" not in config and config["model_type"] not in ENCODERS:
             contexts.append((context, name))
     return [name for _, name in sorted(contexts)]
 
@@ -125,7 +129,8 @@ def _name_size(name: str) -> float:
     match = _SIZE.search(spelled(name))
     if match is None:
         return 0.0
-    return float(match[1] or 1) * float(match[2]) * (1 if match[3] == "b" else 1e-3)
+    # 8x7b has eight experts of seven billions, less what they share
+    return float(match[1] or 1) * float(match[2]) * {"b": 1.0, "m": 1e-3}[match[3]]
 
 
 def _similarity(name: str, preset_name: str) -> float:
@@ -144,15 +149,15 @@ OTHERWISE = {
 """What to plan instead of a model that has no preset, by a pattern in its name."""
 
 
-LATER = ("qwen3", "llama3.1", "gemma3", "mistral", "llama2")
+LATER = ("qwen3", "qwen2.5", "llama3.1", "gemma3", "mistral", "llama2")
 """Families that a size alone may mean, the latest first."""
 
 
 def _alike(size: str) -> list[str]:
     """Presets of about a size, one of each family of `LATER`; none for a text that is no size.
 
-    >>> _alike("8b"), _alike("70b")
-    (['qwen3-8b', 'llama3.1-8b', 'mistral-7b', 'llama2-7b'], ['llama3.1-70b', 'llama2-70b'])
+    >>> _alike("8b")
+    ['qwen3-8b', 'qwen2.5-7b', 'llama3.1-8b', 'mistral-7b', 'llama2-7b']
     """
     wanted = _name_size(size)
     alike: list[str] = []
@@ -188,12 +193,23 @@ def no_model(name: str, hint: str) -> InputError:
     """The error for a name that stands for nothing."""
     if name.startswith(("/", "./", "../", "~")):
         return InputError(f"There is no file or folder {shorten(name)}.")
+    refused = unplanned(name)
+    if refused is not None:
+        return refused
     guess = instead(name)
     guess = f"; {guess}" if guess.startswith("did you") else f". {guess}".rstrip()
     suggestions = neighbours(name)
     similar = f" Similar: {', '.join(suggestions)}." if suggestions else ""
     listing = f"`dscale models` lists all {len(model_names())}."
     return InputError(f"There is no model {shorten(name)}{guess or '.'}{similar} {listing} {hint}".rstrip())
+
+
+def unplanned(name: str) -> InputError | None:
+    """The error for a name of which it is known why it cannot be planned; None for others."""
+    for row in beside(__file__, "unplanned.toml")["models"]:
+        if re.search(row["name"], spelled(name)):
+            return InputError(f"{shorten(name)} is not planned here. {row['why']}")
+    return None
 
 
 def instead(name: str) -> str:
@@ -253,7 +269,8 @@ def _from_table(table: Mapping[str, Any], assume: Assumed | None, family: str) -
 
     fields = {key: value for key, value in table.items() if key not in _ABOUT}
     model = load_config(fields, str(table["name"]), assume, family)
-    return replace(model, sources={"config": str(table.get("source", ""))}, task=str(table.get("task", "")))
+    task = str(table.get("task") or model.task)
+    return replace(model, sources={"config": str(table.get("source", ""))}, task=task)
 
 
 def toml_fields(path: Path) -> dict[str, Any]:

@@ -65,6 +65,7 @@ class ExplainTrainQuestion(Question):
     lora_targets: Text = shared.LORA_TARGETS
     frozen: Text = shared.FROZEN
     teacher: Thing = shared.TEACHER
+    attention: Text = shared.ATTENTION
     set: Several = shared.SET
     profile: Text = shared.PROFILE
     stack: Text = shared.STACK

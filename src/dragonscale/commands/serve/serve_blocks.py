@@ -37,6 +37,9 @@ GIB = 2**30
 # The terms of a bar that are too small to be shown.
 REST = "the rest"
 
+# Where a load runs that one slice may not hold.
+ONE_SLICE = "the slice that was named"
+
 # How a verdict on a measured figure is marked.
 _MEASURED_TONES = {"normal": "good", "slow": "bad", "fast": "warn"}
 
@@ -142,11 +145,14 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
         helps = laid.FactLine("would help", change, brief=report.bottleneck.brief if report.bottleneck else "")
     # several chips are compared in a table, which the short answer has room for in place of these lines
     compares_chips = len({row.chip for row in report.configs}) > 1
-    aside = laid.EXPLAINED if compares_chips or not first.meets_slo else laid.BRIEF
     measured = report.measured
+    makes_room = compares_chips or measured is not None or not first.meets_slo
+    aside = laid.EXPLAINED if makes_room else laid.BRIEF
     tone = _MEASURED_TONES.get(measured.verdict if measured else "", "")
     return facts(
-        ("could be", measured.likely if measured else "", tone),
+        laid.FactLine("could be", measured.likely if measured else "", tone, _likeliest(report)),
+        ("starts", report.starts, "good"),
+        *[(row.engine, row.text) for row in report.engines],
         laid.FactLine("fleet", fleet_text(report, first), "key", fleet_text(report, first, brief=True)),
         ("holds", holds_text(report, first), "key"),
         laid.FactLine(
@@ -157,6 +163,7 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
         ),
         ("", meanings_text(first), "dim"),
         *replica_facts(first),
+        ("drafting", drafting_text(report), "key"),
         laid.FactLine("drafts", drafts_text(report, first), brief=drafts_text(report, first, brief=True)),
         laid.FactLine("TTFT", _time_text(report, first, "ttft"), _mark(work, first.ttft_s, work.ttft_s)),
         laid.FactLine(
@@ -167,8 +174,9 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
         ),
         laid.FactLine("throughput", throughput_text(report, first), "key", throughput_text(report, first, brief=True)),
         *[(name, counted_text(run)) for name, run in _named_runs(report)],
+        ("beside", "; ".join(row.text for row in report.beside), "key"),
         laid.FactLine("memory", memory_text(first), brief=memory_text(first, brief=True), level=aside),
-        laid.FactLine("context", context_text(first), level=aside),
+        laid.FactLine("context", f"{context_text(first)}{windows_text(first)}", level=aside),
         ("max seqs", report.at_most),
         laid.FactLine("cost", cost_text(report, first), brief=cost_text(report, first, brief=True)),
         laid.FactLine("bound by", bound, level=aside),
@@ -180,6 +188,14 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
         laid.FactLine("error", error_text(report, first), brief=report.expected_error.brief),
         ("release", report.release or f"no release in particular ({work.engine})"),
     )
+
+
+def _likeliest(report: records.ServeReport) -> str:
+    """The first of the causes that a measured figure could have."""
+    if report.measured is None or not report.measured.suspects:
+        return ""
+    first = report.measured.suspects[0]
+    return f"{first.cause}: {first.look}"
 
 
 def meanings_text(first: records.ConfigReport) -> str:
@@ -198,7 +214,13 @@ def added_text(report: records.ServeReport) -> str:
 
 def _named_runs(report: records.ServeReport) -> list[tuple[str, CountedRun]]:
     """Runs of prompts that come together, each with its name in the summary."""
-    return [("one batch" if run.lengths == "fixed" else "at once", run) for run in report.counted_runs]
+    named: list[tuple[str, CountedRun]] = []
+    for run in report.counted_runs:
+        name = "one batch" if run.lengths == "fixed" else "at once"
+        if run.rate:
+            name = f"at {amount(run.rate, 'count')}/s"
+        named.append((name, run))
+    return named
 
 
 def counted_text(run: CountedRun) -> str:
@@ -208,6 +230,8 @@ def counted_text(run: CountedRun) -> str:
         what = f"{several(run.requests, 'request')} together, start to end"
         if run.requests == 1:
             what = "one request, start to end"
+    if run.rate:
+        what = f"{several(run.requests, 'request')} on {ONE_SLICE}"
     rates = f"{run.output_tokens_per_s:,.0f} output tok/s"
     if run.requests > 1:
         rates = f"{run.requests_per_s:.3g} requests/s, {rates}, {run.total_tokens_per_s:,.0f} in and out"
@@ -254,6 +278,20 @@ def replica_facts(first: records.ConfigReport) -> list[laid.FactLine]:
     ]
 
 
+def drafting_text(report: records.ServeReport) -> str:
+    """Whether the drafts that were asked for pay, and what other drafters would bring."""
+    speculation = report.speculation
+    if speculation is None or not speculation.asked:
+        return ""
+    text = speculation.verdict
+    if speculation.others:
+        others = [f"{row.drafter} {row.gain:.2f}x" for row in speculation.others]
+        text += f". With as many drafts {', '.join(others)}"
+    if speculation.alone:
+        text += f". {speculation.alone}"
+    return text
+
+
 def drafts_text(report: records.ServeReport, first: records.ConfigReport, brief: bool = False) -> str:
     """How many tokens are drafted a step, by whom, and how often they are right."""
     speculation = report.speculation
@@ -265,7 +303,7 @@ def drafts_text(report: records.ServeReport, first: records.ConfigReport, brief:
         text += f", accepted {chances}"
     if speculation.source and not brief:
         text += f" ({speculation.source}; --accept says another)"
-    if speculation.server_gain:
+    if speculation.server_gain and not speculation.asked:
         text += f"; {speculation.server_gain:.2f}x the tokens/s of none at this batch"
     return text
 
@@ -493,12 +531,24 @@ def memory_text(first: records.ConfigReport, brief: bool = False) -> str:
     return text
 
 
+def windows_text(first: records.ConfigReport) -> str:
+    """What is left of the cache where sliding windows keep all tokens."""
+    if first.memory is None or not first.memory.whole_windows_tokens:
+        return ""
+    return (
+        f"; where the hybrid KV cache manager is off (--disable-hybrid-kv-cache-manager, KV connectors without it) "
+        f"the cache holds {first.memory.whole_windows_tokens:,} tokens"
+    )
+
+
 def context_text(first: records.ConfigReport) -> str:
     """The longest request that works."""
     memory = first.memory
     if memory is None or not memory.largest_context:
         return ""
     text = f"up to {memory.largest_context:,} tokens a request"
+    if memory.launched_context and memory.largest_context >= memory.launched_context:
+        return f"{text}, as launched; the KV cache holds {memory.kv_cache_tokens:,} tokens of all requests together"
     if not memory.model_context:
         return f"{text}, which fill the KV cache"
     if memory.largest_context >= memory.model_context:

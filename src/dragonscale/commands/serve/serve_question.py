@@ -28,10 +28,19 @@ from dragonscale.serving.engine.formats import product_format
 from dragonscale.serving.engine.launch import LaunchLimits, engine_on
 from dragonscale.serving.engine.plan import SPREADS, ServingPlan
 from dragonscale.serving.engine.plan_file import SavedDrafts, SavedPlan, read_serving_plan
+from dragonscale.serving.engine.wrappers import wrapper_of
 from dragonscale.serving.space.frontier import Ask
-from dragonscale.serving.space.legal import shortened_prompt
+from dragonscale.serving.space.legal import divisible, shortened_prompt
 from dragonscale.serving.steady.narrowing import PACE_S
-from dragonscale.serving.steady.speculation import MAX_DRAFTS, Draft, head_part, own_draft, read_acceptance
+from dragonscale.serving.steady.speculation import (
+    MAX_DRAFTS,
+    Draft,
+    head_part,
+    named_draft,
+    own_draft,
+    read_acceptance,
+    read_drafter,
+)
 from dragonscale.serving.steady.targets import LatencyTarget, read_targets
 from dragonscale.simulation.fleet_sizing.traffic_classes import means_of, router_for
 
@@ -100,6 +109,12 @@ def read_question(question: ServeQuestion) -> ServeAsked:
         raise InputError("Say what to serve: a model such as llama3-70b, or a --plan that names it.")
     named = with_assumed(question.model or made_for.model, question.assume, question.family)
     model = load_model(named)
+    wrapped: list[str] = []
+    wrapper = wrapper_of(question.engine)
+    if wrapper is not None:
+        _, comma, settings = question.engine.partition(",")
+        question = replace(question, engine=f"{wrapper.engine}{comma}{settings}")
+        wrapped = [wrapper.note]
     question = _with_saved(replace(question, model=named, engine=spelt_engine(question.engine)), saved)
 
     # The chips, with changes to them.
@@ -128,7 +143,13 @@ def read_question(question: ServeQuestion) -> ServeAsked:
     if foreign is not None:
         notes += told(foreign)
     notes += [*model.notes, *dict.fromkeys(filter(None, (context_note, *lengths.how_read, *where.read)))]
-    notes += [*_plan_notes(question, saved, model), *lengths.cut, *where.notes]
+    notes += [*wrapped, *_plan_notes(question, saved, model), *lengths.cut, *where.notes]
+    past_context = batch is not None and 0 < (model.context or 0) < ask.prompt + ask.output
+    if past_context:
+        notes.append(
+            f"{model.name} was made for {model.context:,} tokens, and prompt and output are "
+            f"{ask.prompt + ask.output:,}: the batch is timed all the same; vLLM and SGLang refuse such requests."
+        )
     job = ServeAsked(
         question=question,
         model=model,
@@ -147,6 +168,7 @@ def read_question(question: ServeQuestion) -> ServeAsked:
         everywhere=where.everywhere,
         against_best=question.better or foreign is not None,
         force=question.force,
+        past_context=past_context,
         top_asked=question.top,
         notes=tuple(notes),
         case=use_case.flags,
@@ -157,7 +179,8 @@ def read_question(question: ServeQuestion) -> ServeAsked:
     if foreign is not None or longest:
         job = _with_served_length(job, longest)
     if saved is not None:
-        job = replace(job, plan=_complete_plan(job, saved))
+        saved, as_replicas = _without_dense_data(job, saved)
+        job = replace(job, plan=_complete_plan(job, saved), notes=(*job.notes, *as_replicas))
     return _for_one_user(job)
 
 
@@ -168,6 +191,16 @@ def _for_one_user(job: ServeAsked) -> ServeAsked:
     if any(says_how_many) or not all(job.engine_on(chip).single_user for chip, _ in job.targets):
         return job
     return replace(job, batch=1)
+
+
+def _without_dense_data(job: ServeAsked, saved: SavedPlan) -> tuple[SavedPlan, list[str]]:
+    """The plan of one of the replicas that `data` of a model without experts means, and a note of it."""
+    plan = saved.plan
+    if plan.data == 1 or divisible(job.model).experts or job.force:
+        return saved, []
+    one = replace(plan, data=1)
+    note = f"data={plan.data} of a model without experts is {plan.data} replicas of {one.chips} chips each."
+    return replace(saved, plan=one, whole=True), [note]
 
 
 def _longest(question: ServeQuestion, of_launch: int | None) -> tuple[int | None, str]:
@@ -306,6 +339,8 @@ class _Lengths:
 
 TASKS = {
     "embed": "{} embeds: a request is a document, which ends with its prompt (one prefill, no output tokens).",
+    "encode": "{} is an encoder: a request is a document, which ends with its prompt. Its attention sees both ways and "
+    "is timed as if it saw the past alone, which matters from a few thousand tokens on.",
     "rerank": "{} ranks: a request is a query with one document, which ends with its prompt (one prefill, one score).",
 }
 """A note on requests of models that answer with their prompt alone."""
@@ -320,7 +355,7 @@ def _lengths(question: ServeQuestion, model: Transformer, served: int | None) ->
     if model.task and question.output == DEFAULTS.output:
         prompt = question.prompt
         if prompt == DEFAULTS.prompt and model.context:
-            prompt = str(min(int(prompt), model.context))
+            prompt = str(min(int(prompt), model.context - 1))
         question = replace(question, prompt=prompt, output="0")
     question, cut = _within_context(question, model, served)
     if question.output.strip() == "0":  # embeddings and scores: a request ends with its prompt, as with one token
@@ -401,24 +436,22 @@ def _batch(question: ServeQuestion, saved: SavedPlan | None) -> int | None:
 def _draft(question: ServeQuestion, model: Transformer, output: int) -> Draft | None:
     """Who drafts: what flags say, a checkpoint's own heads where they name only a number; nobody in a plain launch."""
     counts = () if question.drafts is None else (question.drafts,)
-    if not question.accept.strip():
-        heads = None
-        if not question.draft and question.drafts:  # a plain launch has no drafts
-            heads = own_draft(model, counts)
-        if heads is None and (question.draft or question.drafts):
-            raise InputError(
-                "--draft and --drafts need --accept, the probability that a draft is accepted, such as 0.7."
-            )
-        if question.drafts == 0 or output == 1:
-            return None
-        return heads
     if question.drafts is not None and not 0 <= question.drafts <= MAX_ASKED_DRAFTS:
         raise InputError(f"--drafts is {question.drafts}; a loop drafts 0 to {MAX_ASKED_DRAFTS} tokens.")
-    counts = counts or tuple(range(MAX_DRAFTS + 1))
-    chances = read_acceptance(question.accept)
-    if question.draft:
-        return Draft(chances, load_model(question.draft), counts=counts)
-    return Draft(chances, part=head_part(model), counts=counts)
+    chances: tuple[float, ...] = ()
+    if question.accept.strip():
+        chances = read_acceptance(question.accept)
+    elif question.drafts == 0 or output == 1:
+        return None
+    drafter = written(question.draft).strip()
+    if drafter:
+        return read_drafter(drafter, model, counts, chances)
+    if chances:
+        return Draft(chances, part=head_part(model), counts=counts or tuple(range(MAX_DRAFTS + 1)))
+    if not question.drafts:  # a plain launch has no drafts
+        return None
+    # the checkpoint's own modules; of a model that has none, heads that are trained for it
+    return own_draft(model, counts) or named_draft("eagle", model, counts)
 
 
 def _plan_notes(question: ServeQuestion, saved: SavedPlan | None, model: Transformer) -> list[str]:

@@ -235,7 +235,7 @@ def speculation_blocks(speculation: records.Speculation) -> list[laid.Block]:
     """Drafts against time per token."""
     foot = f"From a batch of {speculation.hurts_from_batch or 0:,} on drafting only hurts."
     if speculation.hurts_from_batch is None:
-        foot = f"Drafting helps at every batch that fits (up to {speculation.most_batch:,})."
+        foot = f"With this acceptance drafting helps at every batch that fits (up to {speculation.most_batch:,})."
     elif speculation.hurts_from_batch == 1:
         foot = "Drafting is not worth it at any batch."
     accepted = ", ".join(f"{chance:.0%}" for chance in speculation.acceptance)

@@ -70,6 +70,8 @@ class LoadReport(msgspec.Struct):
     growth_per_s: float
     grows: bool
     waiting: int
+    is_burst: bool = False
+    """Whether they came in less time than a request takes, so that nobody can say whether the fleet keeps up."""
 
 
 class CapacityReport(msgspec.Struct):

@@ -122,6 +122,8 @@ def verdict_fact(report: SimulateReport) -> VerdictFact:
             return VerdictFact("no request finished", "warn")
         if grows:
             return VerdictFact("overloaded: the queue grows", "bad")
+        if report.load and report.load.is_burst:
+            return VerdictFact(_burst(report), "warn")
         if report.load:
             return VerdictFact(f"keeps up: the queue does not grow{_behind(report)}", "good")
         return VerdictFact("done; no targets were given", "good")
@@ -141,6 +143,16 @@ def verdict_fact(report: SimulateReport) -> VerdictFact:
 def _class_verdict(service: ClassReport) -> str:
     latencies = ", ".join(f"{NAMES[name]} {service.told(name)}" for name in service.slo)
     return f"{service.name} {'meets' if service.meets_slo else 'misses'} {latencies}"
+
+
+def _burst(report: SimulateReport) -> str:
+    """What became of requests that came in less time than one takes."""
+    served = report.requests.finished / report.simulated_s
+    arrived_per_s = report.load.arrived_per_s if report.load else 0.0
+    return (
+        f"a burst of {report.requests.arrived:,} requests, served in {render(report.simulated_s, 's')} "
+        f"({served:.3g}/s): too short to say whether it keeps up with {arrived_per_s:.3g}/s"
+    )
 
 
 def _behind(report: SimulateReport) -> str:

@@ -6,15 +6,16 @@ from typing import Any
 
 from dragonscale.blocks.sheet import NextStep, Sheet
 from dragonscale.commands.given import check_named, unnamed
-from dragonscale.commands.questions.flag import written
-from dragonscale.commands.questions.train import TrainQuestion
+from dragonscale.commands.questions.flag import fields_of, written
+from dragonscale.commands.questions.train import CompareQuestion, TrainQuestion
 from dragonscale.commands.record import Face, Record, bind
 from dragonscale.commands.train.answered_slice import chosen_slice, first_verdict, written_slice
 from dragonscale.commands.train.best_report import best_report
+from dragonscale.commands.train.fit_notes import margin_notes
 from dragonscale.commands.train.given_notes import add_comparison, reading_notes
 from dragonscale.commands.train.goodput import add_goodput
 from dragonscale.commands.train.hardware_changes import codesign_report, unchanged
-from dragonscale.commands.train.measured import measured_row, measured_step
+from dragonscale.commands.train.measured import ReportedStep, measured_row, measured_step
 from dragonscale.commands.train.plans import Answered, single_report
 from dragonscale.commands.train.scaling import crossover_notes, scaling_rows
 from dragonscale.commands.train.slices import cheapest_report, fewest_report, largest_report, several_report
@@ -27,9 +28,11 @@ from dragonscale.errors import shorten
 from dragonscale.listener import Listener
 from dragonscale.physics.hardware.price_rows import price_rows
 from dragonscale.physics.hardware.prices import unpriced
+from dragonscale.physics.numbers import first_number
 from dragonscale.plan.ledger import Ledger
 from dragonscale.plan.timeline import save_timeline
 from dragonscale.training.advice.given_plan import run_given_plan
+from dragonscale.training.cost.evaluation import Job, judge_one
 from dragonscale.training.cost.step_timeline import step_timeline
 from dragonscale.training.plan.auto import AUTO
 from dragonscale.training.plan.builds import release_of
@@ -45,12 +48,28 @@ OF_SEARCH = ("tokens", "price", "pricing", "owned", "dtype", "fix", "remat", "op
 SLOWER = 1.005
 
 
-def ask(question: TrainQuestion, listener: Listener, brief: bool = False) -> TrainReport:
-    """A question answered, with notes on how it was read told first; in brief, a given plan by itself."""
+def ask(question: TrainQuestion, listener: Listener, brief: bool = False) -> Any:
+    """A question answered, with notes on how it was read told first; in brief, a given plan by itself. Several stacks
+    or methods are compared."""
+    if "," in f"{question.stack}{question.method}":
+        return _compared(question, listener)
     request = understood(question)
     for note in request.notes:
         listener.note(note)
     return _answer(request, listener.step, brief, listener.notes)
+
+
+def _compared(question: TrainQuestion, listener: Listener) -> Any:
+    """The comparison of several stacks or methods."""
+    # comparisons ask this module for each side
+    from dragonscale.commands.compare.ask_compare import ask as ask_compare
+
+    names = {field.name for field in fields_of(CompareQuestion)} & {field.name for field in fields_of(TrainQuestion)}
+    flags: dict[str, Any] = {name: getattr(question, name) for name in names}
+    if question.stack == AUTO:
+        flags["stack"] = ""
+    plan = written(question.plan)
+    return ask_compare(CompareQuestion(things=(plan,) if plan else (), **flags), listener)
 
 
 def understood(question: TrainQuestion) -> TrainRequest:
@@ -62,6 +81,8 @@ def understood(question: TrainQuestion) -> TrainRequest:
     text = written(request.question.plan)
     in_plan = given_settings(text)
     settings = set(in_plan)
+    if isinstance(request.question.plan, Plan):
+        settings.add("remat")  # a plan as a record leaves nothing open
     if request.question.dtype:
         settings.add("dtype")  # the flag stands for a setting of the plan
     run = run_given_plan(request.job, request.job.plan, frozenset(settings))
@@ -71,7 +92,7 @@ def understood(question: TrainQuestion) -> TrainRequest:
     # a rate that was measured may be of one chip or of all: how it is read is said before the verdict on it
     measured = request.question.measured.strip()
     if measured:
-        notes += filter(None, [measured_step(measured, job.on_slice(), run.plan.dtype).note])
+        notes += filter(None, [_reported(measured, job.on_slice(), run.plan).note])
     return replace(request, job=job, notes=[*request.notes, *notes])
 
 
@@ -138,17 +159,27 @@ def _planned(request: TrainRequest, progress: Progress | None) -> Answered:
     return answered
 
 
+def _reported(text: str, job: Job, plan: Plan) -> ReportedStep:
+    """A measured step as it is reported; what has no unit is read by what is expected of the plan."""
+    expected_s = first_number(judge_one(job, plan).seconds)
+    return measured_step(text, job, plan.dtype, expected_s)
+
+
 def _given(request: TrainRequest, plan: Plan, progress: Progress | None) -> Answered:
     """A given plan, against the best and against what was measured of it."""
     job = request.job.on_slice()
     text = request.question.measured.strip()
     # read before the plan is judged, so that a mistyped step is refused at once
-    measured = measured_step(text, job, plan.dtype) if text else None
+    measured = None
+    if text:
+        measured = _reported(text, job, plan)
     answered = single_report(job, plan, request.job.tokens, request.question.force)
     assert answered.first is not None
     assessed = answered.first.assessed
     if not request.question.alone:
         add_comparison(request, answered, assessed, progress)
+    if assessed.feasible:
+        answered.report.margins = margin_notes(assessed.job, assessed.plan)
     if measured is not None:
         answered.report.measured = measured_row(assessed, measured.seconds)
         answered.report.notes += filter(None, [measured.note])

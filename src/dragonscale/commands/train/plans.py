@@ -11,11 +11,13 @@ from dragonscale.models.lora import PART
 from dragonscale.models.transformer import count_parameters, unseen_parameters
 from dragonscale.physics.numbers import first_number
 from dragonscale.physics.units import render
-from dragonscale.training.advice.assessment import assess, chips_of_host, mfu_of_dtype
+from dragonscale.training.advice.assessment import PlanAssessment, assess, chips_of_host, mfu_of_dtype
 from dragonscale.training.advice.best_plans import largest_gap
+from dragonscale.training.advice.flop_counts import flop_count
+from dragonscale.training.advice.older_releases import earlier_releases
 from dragonscale.training.advice.plan_advice import PlanAnswer, advise
 from dragonscale.training.cost.evaluation import Job, Verdict, judge_one
-from dragonscale.training.cost.optimizer_update import HOST_UPDATE
+from dragonscale.training.cost.optimizer_update import DISK, HOST_UPDATE
 from dragonscale.training.plan.builds import unbuilt
 from dragonscale.training.plan.plan import HOSTED_STATE, Plan, short_plan
 from dragonscale.training.search.allowed_space import advice_against
@@ -23,8 +25,11 @@ from dragonscale.training.search.search import Candidate
 from dragonscale.training.search.space import Space
 from dragonscale.training.search.stack_search import StackSearch
 
+# Of step or memory, by which an earlier release has to differ to be named.
+MIN_DIFFERENCE = 0.05
 MEMORY_NAMES = {
     "reducing": "gradients in flight",
+    "casts": "16-bit copies of weights",
     "placeholders": "zero-filled gradient buffers",
     "update": "optimizer workspace",
 }
@@ -144,7 +149,31 @@ def plan_row(answer: PlanAnswer) -> records.PlanReport:
         mfu_peak=f"{half_format} peak ({bf16_peak / 1e12:,.4g} TFLOP/s)",
         peak_flops=bf16_peak,
         mfu_of_dtype=assessed.mfu_of_dtype,
+        logged_mfu=_logged_mfu(assessed),
+        devices=chip.devices,
     )
+
+
+def _logged_mfu(assessed: PlanAssessment) -> str:
+    """The MFU as the job's software logs it; empty where that is the one that is printed."""
+    count = flop_count(assessed.job)
+    if count is None:
+        return ""
+    logged = count.mfu(assessed.step_s, assessed.job.slice.chips)
+    if not count.foreign_peak:
+        return f"{count.title} logs {logged:.1%}"
+    own_peak = logged * count.peak / assessed.job.slice.chip.peak("bf16")
+    return f"{own_peak:.1%} with all of attention; {count.title} logs {logged:.1%} (of {render(count.peak, 'FLOP/s')})"
+
+
+def release_rows(assessed: PlanAssessment) -> list[records.ReleaseRow]:
+    """A plan under earlier releases of its software, where step or memory differ by more than a twentieth."""
+    return [
+        records.ReleaseRow(run.stack, run.when, run.step_s, run.hbm_bytes)
+        for run in earlier_releases(assessed)
+        if abs(run.step_s / assessed.step_s - 1) > MIN_DIFFERENCE
+        or abs(run.hbm_bytes / assessed.hbm_bytes - 1) > MIN_DIFFERENCE
+    ]
 
 
 def term_rows(verdict: Verdict) -> list[records.TermRow]:
@@ -170,6 +199,8 @@ def single_report(
     """One given plan, feasible or not."""
     answer = answer_plan(job, plan, tokens, force, brief=brief)
     row = plan_row(answer)
+    if not brief:
+        row.releases = release_rows(answer.assessed)
     notes = []
     if force:
         notes += [f"Forced: {reason}." for reason in row.illegal]
@@ -201,10 +232,12 @@ def offload_notes(job: Job, plan: Plan) -> list[str]:
     if plan.offload not in HOSTED_STATE:
         return []
     link = render(job.slice.chip.host_link, "bytes/s")
+    disk = f", one disk of a node moves {render(DISK, 'bytes/s')}" if plan.offload == "nvme" else ""
     return [
         f"The time of offload={plan.offload} is an estimate that no measured step has confirmed: what goes to the host "
         f"and back travels at {link} a chip, the update runs at {render(HOST_UPDATE, 'bytes/s')} of the host's memory "
-        "for each chip, and none of it is hidden. DeepSpeed's own estimate of the host's memory adds half for buffers."
+        f"for each chip{disk}, and none of it is hidden. DeepSpeed's own estimate of the host's memory adds "
+        "half for buffers."
     ]
 
 

@@ -12,9 +12,12 @@ from dragonscale.commands.asked_chips import kernels_text
 from dragonscale.commands.train.advice import bound_text, help_text
 from dragonscale.commands.train.plan_text import (
     abbreviations_text,
+    flop_rate_text,
     host_memory_text,
+    memory_parts_text,
     memory_text_of,
     mesh_drawing,
+    releases_text,
     split_text,
     taken_text,
 )
@@ -201,12 +204,15 @@ def summary(report: TrainReport, first: PlanReport, answered: PlanAnswer | None)
         first,
         memory=memory.sentence,
         tone=memory.tone,
+        parts=memory_parts_text(first),
+        rate=flop_rate_text(first),
+        releases=releases_text(first),
         host=host_memory_text(first),
         run=goodput_text(report) or run_text(report, first),
         bound=_bound(first, answered).removeprefix("bound by "),
         change=help_text(first.helps),
         stacks=stacks_text(report.stacks, report.unfit_stacks),
-        news=stacks_text(_faster_stacks(report), report.unfit_stacks),
+        news=stacks_text(_faster_stacks(report), report.unfit_stacks, brief=True),
         first_change=help_text(first.helps[:1]),
         kernels="".join(f"; {text}" for text in [_kernels(report)] if text),
         software=software_of(report.workload.stack),
@@ -219,8 +225,35 @@ def summary(report: TrainReport, first: PlanReport, answered: PlanAnswer | None)
         hidden.add("other stacks")
     if report.measured is not None:  # what was asked is whether the run is normal
         hidden |= {"best plan", "would help"}
-    rows = (*head.rows, *rest.rows)
+        if report.measured.suspects:  # whose table takes the room
+            hidden |= {"of it", "model FLOPs", "older releases"}
+    tuned = report.asked is not None and report.asked.job.tuning.tunes
+    if tuned:  # which has a line of its own
+        hidden.add("of it")
+    if not first.logged_mfu and first.devices == 1 and not is_given:  # the MFU says as much
+        hidden.add("model FLOPs")
+    limits = facts(
+        ("of memory", _memory_parts(first) if tuned else ""),
+        ("limits", " ".join(report.margins)),
+        ("fits with", "" if first.feasible or not tuned else _remedies_text(report)),
+    )
+    rows = (*head.rows, *rest.rows, *limits.rows)
     return laid.Facts(tuple(laid.explained(row) if row.label in hidden else row for row in rows))
+
+
+def _remedies_text(report: TrainReport) -> str:
+    """The flags with which a job fits whose given plan does not."""
+    texts: list[str] = []
+    for row in report.remedies:
+        flags = " ".join(f"--{name} {value}" for name, value in row.flags.items())
+        texts.append(f"{flags} ({row.plan})")
+    return "; ".join(texts)
+
+
+def _memory_parts(first: PlanReport) -> str:
+    """The parts of memory of at least a fiftieth, the largest first: what people ask of fine-tuning."""
+    parts = sorted(first.memory, key=lambda row: -row.bytes)
+    return ", ".join(f"{row.name} {row.bytes / 1e9:.1f}GB" for row in parts if row.bytes >= first.hbm_bytes / 50)
 
 
 def _bound(first: PlanReport, answered: PlanAnswer | None) -> str:
@@ -258,7 +291,7 @@ def _unchanged(report: TrainReport, first: PlanReport) -> str | None:
     return f"{before.slice}: {step} with {before.plan}; the change brings {gain:+.1%} tokens/s"
 
 
-def stacks_text(stacks: list[StackRow], unfit: list[UnfitStack]) -> str:
+def stacks_text(stacks: list[StackRow], unfit: list[UnfitStack], brief: bool = False) -> str:
     """The stacks that were not taken, against the one that was."""
     parts = []
     for row in stacks[1:]:
@@ -267,7 +300,7 @@ def stacks_text(stacks: list[StackRow], unfit: list[UnfitStack]) -> str:
         if longer:
             pace = f"step {longer}"
         reasons = [amount(row.step_s, "s")]
-        if row.mostly:
+        if row.mostly and not brief:
             reasons.append(f"mostly {row.mostly}")
         if row.tight:
             reasons.append("leaves little memory")

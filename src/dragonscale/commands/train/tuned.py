@@ -12,7 +12,15 @@ from dragonscale.models.assumed import with_assumed
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.units import parse_length
 from dragonscale.training.plan.plan import OPTIMIZERS, read_field
-from dragonscale.training.plan.tuning import Tuning, lacking, meant_optimizer, optimizer_named, read_tuning
+from dragonscale.training.plan.tuning import (
+    DEFAULT_RANK,
+    Tuning,
+    lacking,
+    meant_optimizer,
+    optimizer_named,
+    read_tuning,
+    with_attention,
+)
 
 TUNED_STEP = {"batch": "16seq", "seq": "2048"}
 """The step of fine-tuning where nobody says one."""
@@ -38,7 +46,10 @@ def usual_step(question: TrainQuestion) -> tuple[TrainQuestion, list[str]]:
     if not missing or not (written(question.model) and written(question.on)):
         return question, notes
     if question.method.strip():
-        usual, why = TUNED_STEP, "as fine-tuning often has"
+        sequences = int(TUNED_STEP["batch"].removesuffix("seq"))
+        # every chip gets a sequence
+        usual = TUNED_STEP | {"batch": f"{max(sequences, most_chips(question.on) or 0)}seq"}
+        why = "as fine-tuning often has"
     else:
         usual = _pretraining_step(question)
         why = "as pretraining often has"
@@ -100,6 +111,34 @@ def most_chips(on: Any) -> int | None:
     return max(counts, default=None)
 
 
+def with_loss(question: TrainQuestion) -> tuple[TrainQuestion, list[str]]:
+    """A question whose loss and format of weights are said by flags of their own, as its method says them."""
+    notes: list[str] = []
+    loss, method = question.loss.strip().lower(), question.method.strip().lower()
+    if loss in ("", "sft"):
+        question = replace(question, loss="")
+    elif method in ("", "full", "lora", "qlora"):
+        changes: dict[str, Any] = {"loss": "", "method": loss}
+        if method in ("lora", "qlora"):
+            changes["lora_rank"] = question.lora_rank or DEFAULT_RANK
+        if method == "qlora" and not question.frozen.strip():
+            changes["frozen"] = "nf4"
+        question = replace(question, **changes)
+        notes.append(f"--loss {loss} is --method {loss}" + (" with adapters." if method in ("lora", "qlora") else "."))
+    elif loss != method:
+        raise InputError(f"--loss is {question.loss} and --method {question.method}; give one of them.")
+    if question.rank.strip().isdigit():  # `--rank` orders plans, and people write the rank of adapters so too
+        question = replace(question, rank="time", lora_rank=int(question.rank))
+    adapters = question.lora_rank is not None or method in ("lora", "qlora")
+    if question.dtype.strip().lower() in ("fp32", "float32") and adapters:
+        question = replace(question, dtype="tf32", frozen=question.frozen or "fp32")
+        notes.append(
+            "--dtype fp32: weights and activations are in fp32, matmuls are timed at the rate of TF32 "
+            "(torch.backends.cuda.matmul.allow_tf32), without which they are slower."
+        )
+    return question, notes
+
+
 def asked_tuning(question: TrainQuestion, model: Transformer) -> tuple[Tuning, str]:
     """What is trained, checked, and a note on targets of adapters that the model lacks."""
     if question.lora_rank is not None and question.lora_rank < 1:
@@ -112,6 +151,7 @@ def asked_tuning(question: TrainQuestion, model: Transformer) -> tuple[Tuning, s
         frozen=question.frozen,
         teacher=written(question.teacher),
     )
+    tuning = with_attention(tuning, question.attention)
     absent = lacking(model, question.lora_targets.strip().lower())
     if not absent:
         return tuning, ""

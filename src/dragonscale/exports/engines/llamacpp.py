@@ -28,7 +28,7 @@ from dragonscale.models import load_model
 from dragonscale.models.catalogue import is_preset
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip
-from dragonscale.physics.stored_formats import GGUF_FILES, read_format
+from dragonscale.physics.stored_formats import GGUF_FILES, GROUPS, read_format
 from dragonscale.serving.engine.checkpoint import multiplied_in
 from dragonscale.serving.engine.engine_settings import EngineOffload
 from dragonscale.serving.engine.legality import caches
@@ -39,7 +39,7 @@ TYPES |= {name: name.upper() for name in GGUF_FILES}
 """What `llama-quantize` calls a format; of the kinds of four bits the one that `-hf` takes unless it is told otherwise.
 """
 _QUANT = re.compile(
-    r"[-._](?:UD-|i1-)?(F32|F16|FP16|BF16|MXFP4_MOE|MXFP4|NVFP4|I?Q\d_(?:K_?)?(?:XXS|XS|S|M|L|XL|NL|0|1)?|I?Q\d_K|TQ\d_0)$",
+    r"[-._](?:UD-|i1-)?(F32|F16|FP16|BF16|MXFP4_MOE|MXFP4|NVFP4|I?Q\d_(?:K_?)?(?:XXS|XS|S|M|L|XL|NL|0|1)?|I?Q\d_K|TQ\d_0|MLX\d)$",
     re.IGNORECASE,
 )
 _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
@@ -50,7 +50,7 @@ def kept_in(quant: str) -> str:
     name = read_format(quant)
     if name == "mxfp4":
         return "mxfp4_moe"
-    return name if name in (*GGUF_FILES, "bf16", "fp16") else ""
+    return name if name in (*GGUF_FILES, *GROUPS, "bf16", "fp16") else ""
 
 
 def read_gguf(name: str) -> tuple[str, str]:
@@ -82,31 +82,64 @@ TERMS = load_terms("llamacpp")
 SLOTS, UBATCH = 4, 512
 """Slots and tokens of an iteration that it takes where nothing is said."""
 PROGRAMS = ("llama-server", "llama-cli")
+OLLAMA, MLX = ("ollama run",), ("mlx_lm.generate", "mlx_lm.chat", "mlx_lm.server", "mlx_lm.benchmark")
 _CACHES = TERMS.tables["caches_read"]
 MOST_GPUS, LONGEST_SPLIT = 128, 4096
 _PRESETS = re.compile(r"--(gpt-oss-\w+)-default")
 
 
 def recognises(source: Source) -> bool:
-    return any(source.command(program) is not None for program in PROGRAMS)
+    return bool(source.started(*PROGRAMS, *OLLAMA, *MLX))
+
+
+def _started(source: Source) -> tuple[str, list[str]]:
+    """The engine that a command starts, and its words as `llama-server` has them: Ollama's and mlx-lm's commands say a
+    model and its format, which is all that is read of them."""
+    if source.started(*PROGRAMS):
+        return ENGINE, _with_values(source.started(*PROGRAMS)[0])
+    if source.started(*OLLAMA):
+        words = [word for word in source.started(*OLLAMA)[0] if not word.startswith("-")]
+        return "ollama", ["--model", _ollama_file("".join(words[:1]))]
+    words = source.started(*MLX)[0]
+    named = next((words[at + 1] for at, word in enumerate(words[:-1]) if word in ("--model", "-m")), "")
+    return "mlx", ["--model", re.sub(r"-(\d)bit\b.*$", r"-MLX\1", named)]
+
+
+def _ollama_file(name: str) -> str:
+    """A name of Ollama's library as a GGUF file; what its default tags are in is Q4_K_M.
+
+    >>> _ollama_file("llama3.1:8b"), _ollama_file("qwen3:30b-a3b-q8_0"), _ollama_file("gpt-oss:20b")
+    ('llama3.1-8b-Q4_K_M', 'qwen3-30b-a3b-q8_0', 'gpt-oss-20b-MXFP4')
+    """
+    file = re.sub(r":latest$", "", name).replace(":", "-")
+    if not file or _QUANT.search(file):
+        return file
+    return f"{file}-MXFP4" if "gpt-oss" in file else f"{file}-Q4_K_M"
 
 
 def read(source: Source, given: Given) -> Imported:
-    """The plan of a `llama-server` or `llama-cli` command."""
-    flags = read_flags(load_keys("llamacpp"), _with_values(source.started(*PROGRAMS)[0]))
+    """The plan of a `llama-server`, `llama-cli`, `ollama run` or `mlx_lm.generate` command."""
+    engine, words = _started(source)
+    flags = read_flags(load_keys("llamacpp"), words)
     model, quant = _model(flags, source, given)
     cache = str(flags.take("--cache-type-k", "f16"))
-    plan = _plan(flags, source, given, model, quant, cache)
+    plan = _plan(flags, source, given, model, quant, cache, engine)
     flags.take("--batch-size")  # a logical batch: what runs at once is --ubatch-size
-    limits = {"max_seqs": _number(flags, "--parallel", SLOTS), "token_budget": _number(flags, "--ubatch-size", UBATCH)}
+    slots = _number(flags, "--parallel", SLOTS)
+    given_context = str(flags.take("--ctx-size", "0"))
+    context = 0 if given_context == "0" else whole(given_context, "--ctx-size", most=99_999_999)
+    limits: dict[str, float | None] = {}
+    if engine == ENGINE:
+        limits = {"max_seqs": slots, "token_budget": _number(flags, "--ubatch-size", UBATCH)}
     drafts, notes = drafts_read(flags), _read_notes(quant)
     offload = offload_read(flags, load_model(model))
     settings = [f"offload.{name}={count}" for name, count in offload.items() if count]
     if settings:
         count = max(offload.values())
         notes = (*notes, TERMS.say("host_layers", count=count, rate=EngineOffload().bytes_per_s / 1e9))
-    how = (source, given, plan, model, ",".join([ENGINE, *settings]), flags, limits)
-    return engine_import("llamacpp", *how, drafts=drafts, notes=notes)
+    how = (source, given, plan, model, ",".join([engine, *settings]), flags, limits)
+    # a context of 0 is the model's, cut to what fits
+    return engine_import("llamacpp", *how, drafts=drafts, notes=notes, length=context // slots)
 
 
 def _with_values(words: list[str]) -> list[str]:
@@ -137,7 +170,9 @@ def _model(flags: ReadFlags, source: Source, given: Given) -> tuple[str, str]:
     return name, quant
 
 
-def _plan(flags: ReadFlags, source: Source, given: Given, model: str, quant: str, cache: str) -> ServingPlan:
+def _plan(
+    flags: ReadFlags, source: Source, given: Given, model: str, quant: str, cache: str, engine: str
+) -> ServingPlan:
     mode, parts = flags.take("--split-mode", "layer"), str(flags.values.get("--tensor-split", ""))
     if mode not in ("none", "layer", "row", "tensor"):
         raise InputError(f"--split-mode is {shorten(mode)}; llama.cpp takes none, layer, row or tensor.")
@@ -146,7 +181,7 @@ def _plan(flags: ReadFlags, source: Source, given: Given, model: str, quant: str
     chips = 1 if mode == "none" else counted or (piece.chips if piece else 1)
     loaded = load_model(model)
     weights = kept_in(quant) or _near(quant)
-    compute = multiplied(piece.chip, loaded, weights, ENGINE) if piece else "fp16"
+    compute = multiplied(piece.chip, loaded, weights, engine) if piece else "fp16"
     flags.take("--cache-type-v")
     if cache not in _CACHES:
         raise InputError(f"--cache-type-k is {shorten(cache)}; llama.cpp takes {', '.join(_CACHES)}.")
@@ -170,7 +205,7 @@ def _near(quant: str) -> str:
     """The planner's format nearest to a GGUF type that it does not have."""
     bits = re.search(r"Q(\d)", quant)
     if bits is None:
-        return "fp16"
+        return "bf16"
     return {"1": "iq1_m", "2": "q2_k", "3": "q3_k_m", "4": "q4_k_m", "5": "q5_k_m", "6": "q6_k"}.get(bits[1], "q8_0")
 
 
@@ -257,11 +292,15 @@ def _drafts(run: ServingRun) -> tuple[str, str]:
 def _as_run(run: ServingRun) -> ServingPlan:
     """The plan as it runs."""
     plan = run.file.plan
-    engine = run.file.engine or "generic"
-    compute = multiplied(run.slice.chip, run.model, plan.weights, engine)
-    eight_bits = "q8_0" if "q8_0" in caches(engine, run.slice.chip) else "int8"
-    kv = plan.kv if plan.kv in CACHES else eight_bits
-    return replace(plan, compute=compute, attention="", kv=kv, wire="bf16", spread="copy")
+    engine = run.file.engine.partition(",")[0] or ENGINE
+    weights, kv = plan.weights, plan.kv
+    if engine != "generic":
+        weights = kept_in(TYPES[weights])
+        kv = "q8_0" if kv == "int8" else kv
+    compute = multiplied(run.slice.chip, run.model, weights, engine)
+    if kv not in CACHES:
+        kv = "int8"  # of eight bits too
+    return replace(plan, weights=weights, compute=compute, attention="", kv=kv, wire="bf16", spread="copy")
 
 
 def _differences(run: ServingRun, plan: ServingPlan) -> tuple[PlanDifference, ...]:

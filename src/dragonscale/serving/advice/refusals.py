@@ -50,7 +50,7 @@ def possible(job: ServingJob) -> Possible:
 
 def job_refusal(job: ServingJob) -> str:
     """Why no chip can do what is asked; empty if some may, or if it is forced."""
-    if job.force:
+    if job.force or job.past_context:
         return ""
     return context_refusal(job.model, job.ask.prompt, job.ask.output)
 

@@ -63,12 +63,21 @@ def fp8_products(chip: Chip, model: Transformer) -> str:
     return "fp8_block" if blocks and architecture(chip) == "hopper" else "fp8"
 
 
+_FILES = {"int8": "q8_0", "int4": "q4_k_m", "mxfp4": "mxfp4_moe"}
+"""The GGUF files that weights of a format are stored in."""
+
+
 def _candidates(weights: str, wide: str, chip: Chip, model: Transformer) -> Iterable[tuple[str, str]]:
-    """Pairs (weights, matmul format) for weights of a format, best first."""
+    """Pairs (weights, matmul format) for weights of a format, best first; last those of files."""
+    yield from _plain_candidates(weights, wide, chip, model)
+    file = _FILES.get(weights, weights if stored_bytes(weights) is not None else "")
+    if file:
+        yield from ((file, "int8"), (file, wide))
+
+
+def _plain_candidates(weights: str, wide: str, chip: Chip, model: Transformer) -> Iterable[tuple[str, str]]:
     is_stored = stored_in(model) == weights
     activations = model.quantization.activations if is_stored else ""
-    if stored_bytes(weights) is not None:
-        return ((weights, "int8"), (weights, wide))
     if activations == "bf16":
         return ((weights, wide),)
     if weights == "fp8":
@@ -80,7 +89,7 @@ def _candidates(weights: str, wide: str, chip: Chip, model: Transformer) -> Iter
     if weights == "mxfp4" and not activations:
         # Checkpoints stored in MXFP4 have wide activations; those who quantise to it mean activations too.
         first = ("mxfp4", "mxfp8") if is_stored else ("mxfp4", "mxfp4")
-        return (first, ("mxfp4", wide), ("mxfp4_moe", "int8"), ("mxfp4_moe", wide))
+        return (first, ("mxfp4", wide))
     return ((weights, activations or weights), (weights, wide))
 
 

@@ -92,7 +92,10 @@ def _cached_bytes(deployment: Deployment, section: Section, op: Op, array: Array
     keys = tokens
     if window is not None and not engine.memory.whole_windows:
         keys = minimum(tokens, window)
-    compressed = tokens / (section.compress or 1)
+    compress = section.compress or 1
+    if engine.memory.even_pages and section.compress:
+        compress = min(other.compress for other in deployment.sections if other.compress)
+    compressed = tokens / compress
     sizes: dict[str, Number] = {**section.dims, "s": keys, "m": compressed}
     layout = deployment.rules(prompt=False).cached(array)
     ways = {dim.name: mesh.size(*dim.axes) for dim in layout.dims}

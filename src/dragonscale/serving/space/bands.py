@@ -65,6 +65,8 @@ class ServedKind:
         >>> [ServedKind("h100", engine, False).family for engine in ("trtllm-0.9", "trtllm-bench", "sglang-ep", "pax")]
         ['trtllm-0', 'trtllm', 'sglang', 'pax']
         """
+        if self.engine == "ollama":
+            return "llama.cpp"  # whose kernels it runs
         return next((name for name in FAMILIES if self.engine.startswith(name)), self.engine)
 
     @functools.cached_property

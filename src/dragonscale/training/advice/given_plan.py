@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 from dragonscale.training.advice.assessment import PlanAssessment, assess
 from dragonscale.training.advice.changes import Changed, towards
 from dragonscale.training.advice.training_job import TrainingJob
-from dragonscale.training.cost.evaluation import Job, nearest_jobs, unusual_jobs, usual_jobs
+from dragonscale.training.cost.evaluation import Job, nearest_jobs, offload_jobs, unusual_jobs, usual_jobs
 from dragonscale.training.plan.legality import family, rules
-from dragonscale.training.plan.plan import Plan
+from dragonscale.training.plan.plan import HOSTED_STATE, Plan
 from dragonscale.training.search.allowed_space import offered, settled
-from dragonscale.training.search.data_ranks import read_ranks
+from dragonscale.training.search.data_ranks import read_expert_ranks, read_ranks
 from dragonscale.training.search.legal import illegal
 from dragonscale.training.search.search import Candidate, Found, Progress, search, space_size
 from dragonscale.training.search.space import Space
@@ -30,6 +30,8 @@ from dragonscale.training.search.stack_search import stack_of
 MAX_PLANS_COMPARED = 2_500_000
 # Single changes that bring less of the step are left out.
 MIN_CHANGE = 0.002
+# Sequences of a chip alone that fine-tuning takes in one pass where a plan says no microbatch.
+MAX_DEVICE_BATCH = 8
 SAME_FORMAT = ("dtype", "optimizer", "offload", "sequence", "etp", "layout")
 """Settings in which the plans that a given one is compared with do not differ from it."""
 
@@ -69,6 +71,8 @@ def run_given_plan(job: TrainingJob, plan: Plan, named: frozenset[str]) -> Stack
     if not illegal(run.job, run.plan):
         return run
     unusual = unusual_jobs(start)
+    if plan.offload in HOSTED_STATE:
+        unusual += offload_jobs(start)
     if unusual:
         other = _best_run(unusual, plan, named, job.slack)
         if not illegal(other.job, other.plan):
@@ -87,13 +91,21 @@ def as_stack_runs(job: Job, plan: Plan, named: frozenset[str]) -> StackRun:
     it."""
     chips = job.slice.chips
     chip_family = family(job.slice.chip)
+    plan, experts_note = read_expert_ranks(plan, named, chips)
+    if plan.data * plan.fsdp == 1:
+        named -= {"data", "fsdp"}  # all ranks that were named are expert ranks
     replicated = not named & {"data", "fsdp"} and plan.chips < chips and chips % plan.chips == 0
     if replicated:
         usual_zero = rules(job.stack.name, chip_family, plan.pipe > 1).data_zero
         zero = plan.zero if "zero" in named else usual_zero or plan.zero
         plan = replace(plan, fsdp=chips // plan.chips, zero=zero)
+    alone = chips == 1 and 1 < job.batch <= MAX_DEVICE_BATCH
+    if alone and job.tuning.tunes and plan.microbatch == 1 and "microbatch" not in named:
+        # a few sequences on a chip alone are what fine-tuners call the batch of a device, without accumulation
+        plan = replace(plan, microbatch=job.batch)
     # `data=8 zero=1` means sharded ranks in most trainers, whole replicas in others
     plan, ranks_note = read_ranks(plan, named, job.stack.name, chip_family)
+    ranks_note = " ".join(filter(None, (experts_note, ranks_note)))
     return StackRun(job, settled(job, plan, named), plan, replicated, ranks_note)
 
 

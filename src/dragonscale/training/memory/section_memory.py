@@ -21,8 +21,13 @@ from dragonscale.plan.rules import Rules
 from dragonscale.training.plan.eager import eager_memory
 from dragonscale.training.plan.expert_load import at_busiest
 from dragonscale.training.plan.local_section import LocalSection
-from dragonscale.training.plan.optimizers import MOMENTUM_BYTES, OPTIMIZER_BYTES, matrix_names
-from dragonscale.training.plan.plan import HOSTED_STATE, Plan, layer_policies
+from dragonscale.training.plan.optimizers import (
+    MATRIX_BYTES,
+    MOMENTUM_BYTES,
+    OPTIMIZER_BYTES,
+    matrix_shares,
+)
+from dragonscale.training.plan.plan import HOSTED_STATE, HOSTED_WEIGHTS, Plan, layer_policies
 from dragonscale.training.plan.setting import Setting
 from dragonscale.training.plan.stack import Stack, remat_of
 from dragonscale.training.plan.tuning import Tuning
@@ -34,9 +39,6 @@ GRADIENTS_ALIVE = 0.5
 FFN's two hidden tensors while the third is read. HF's Llama 3 8B with fused loss takes 234 kB a token beside what it
 keeps (fms-acceleration's reference runs): 1.5 times a layer's activations, with the copies that its eager norms make.
 """
-
-# Scores, their softmax and the mask of dropout, where attention writes them out: two tensors in bf16, one of bytes.
-UNFUSED_SCORE_BYTES = 5.0
 
 # From Blackwell on, tensor cores take fp8 operands laid out along either dim; earlier ones need a transposed copy.
 FP8_BOTH_LAYOUTS_SINCE = "2024-06"
@@ -76,6 +78,10 @@ class SectionMemory:
     """Those of the frozen weights that are dequantized at each use."""
     muon_matrices: Number = 0.0
     """Those of `updated_parameters` that Muon orthogonalizes."""
+    casts: Number = 0.0
+    """Those of `weights` that are 16-bit copies of wider ones (autocast)."""
+    wide: Number = 0.0
+    """Those of `optimizer` that are the model's own wide weights."""
     hosted_weights: Number = 0.0
     """Bytes of its weights at rest in the host's memory (`offload=parameters`)."""
     sends_gradients: Number = 0.0
@@ -149,7 +155,7 @@ def section_weights(setting: Setting, section: Section, mesh: Mesh, separate_end
             frozen |= names
         if quantizes(setting.tuning, section, op):
             quantized |= names
-    matrices = matrix_names(section, setting.plan)
+    matrices = matrix_shares(section, setting.plan)
     for share in weight_shares(section, mesh, setting.rules(section), separate_ends):
         # Every total is a sum over all weights times 0 or 1, so that it is an array (or a formula) for every section.
         kinds = (
@@ -160,18 +166,20 @@ def section_weights(setting: Setting, section: Section, mesh: Mesh, separate_end
         for used, state, belongs in kinds:
             totals[used] = totals[used] + share.used * belongs
             totals[state] = totals[state] + share.state * belongs
-        totals["muon_matrices"] = totals["muon_matrices"] + share.state * (share.name in matrices)
+        totals["muon_matrices"] = totals["muon_matrices"] + share.state * matrices.get(share.name, 0.0)
     return SectionWeights(**totals)
 
 
 def quantizes(tuning: Tuning, section: Section, op: Op) -> bool:
     """Whether an op's frozen weights are in a narrow format: those of a layer's matmuls are."""
-    return op.frozen and op.function == "einsum" and "block" in section.name and tuning.frozen != "bf16"
+    return op.frozen and op.function == "einsum" and "block" in section.name and tuning.quantized
 
 
 def section_memory(setting: Setting, section: Section, microbatch: Number, mesh: Mesh) -> SectionMemory:
     """The memory of one section on the chip with the busiest experts. `mesh` may hold arrays over plans."""
     plan, stack = setting.plan, setting.stack
+    if setting.tuning.pairs:
+        microbatch = maximum(microbatch, 2.0)
     local = at_busiest(setting.local(section, microbatch, mesh))
     weights = section_weights(setting, section, mesh)
     used, state, sharded = weights.used, weights.state, weights.sharded
@@ -179,30 +187,38 @@ def section_memory(setting: Setting, section: Section, microbatch: Number, mesh:
     kept_whole = where(mesh.size("pipe") > 1, 1.0, 0.0) * (plan.zero >= 2 and stack.memory.pipe_whole)
     gathered = (1 - kept_whole) * sharded * (plan.zero == 3)
     at_rest_on_chip = 1.0
-    if plan.offload == "parameters":  # a layer's weights are on the chip while it runs, sharded or not
+    if plan.offload in HOSTED_WEIGHTS:  # a layer's weights are on the chip while it runs, sharded or not
         gathered, at_rest_on_chip = 1.0 + 0 * used, 0.0
     gradients = used
     if plan.zero >= 2:
         gradients = state + kept_whole * (used - state)
     sends_gradients = _sends_gradients(setting, sharded, mesh)
+    at_once = 0.0  # gradients of a layer that is updated as they are there
+    if plan.optimizer == "galore-layerwise":
+        at_once, gradients = gradients, 0.0 * used
     used_bytes = used * weight_bytes(plan, stack, setting.slice.chip)
     resident = (1 - gathered) * (used_bytes + frozen_bytes(setting, weights, sharded=False))
     frozen_shards = frozen_bytes(setting, weights, sharded=True)
-    saved = sum((size for _, size in saved_tensor_bytes(local, plan)), 0.0 * used)
+    # a model that is loaded in fp32 computes in it, so that every activation is as wide
+    wider = max(1.0, setting.tuning.frozen_bytes / BF16)
+    saved = wider * sum((size for _, size in saved_tensor_bytes(local, plan)), 0.0 * used)
     scatter_bytes = stack.state.scatter_bytes
     # The gradient as it was computed, in bf16, and the copy that is sent where that is wider.
     reduced_bytes = BF16 + scatter_bytes * (scatter_bytes > BF16)
+    wide = stack.state.wide_weights and not setting.tuning.rank and plan.offload not in HOSTED_STATE
     return SectionMemory(
+        casts=wide * (1 - gathered) * used_bytes,
+        wide=wide * state * stack.state.master_bytes,
         weights=resident + at_rest_on_chip * gathered * frozen_shards,
         gradients=(1 - sends_gradients) * gradients * stack.state.gradient_bytes,
         optimizer=state_bytes(plan, stack, state, weights.muon_matrices, sharded),
         gathered=gathered * (used_bytes + _stored_bytes(setting, weights.frozen, weights.quantized)),
         activations=saved,
-        workspace=_workspace(local),
-        reducing=sharded * used * reduced_bytes * (plan.zero >= 2),
+        workspace=wider * _workspace(local),
+        reducing=sharded * used * reduced_bytes * (plan.zero >= 2) + at_once * stack.state.gradient_bytes,
         placeholders=BF16 * _distinct_weights(local) if stack.memory.placeholders else 0 * used,
         logits=_logit_bytes(local),
-        layer_input=_layer_input(local) if local.is_block else 0.0 * used,
+        layer_input=wider * _layer_input(local) if local.is_block else 0.0 * used,
         updated_parameters=state,
         used=used,
         sharded=sharded,
@@ -257,7 +273,7 @@ def _distinct_weights(local: LocalSection) -> Number:
 def state_bytes(plan: Plan, stack: Stack, state: Number, matrices: Number, sharded: Number = 1.0) -> Number:
     """Bytes on a chip of master copy and optimizer state of `state` parameters, of which `matrices` are Muon's. Where
     the host has the state, only the shards of ZeRO-3's weights stay."""
-    if plan.offload == "parameters":
+    if plan.offload in HOSTED_WEIGHTS:
         return 0.0 * state
     if plan.offload == "optimizer":
         return sharded * state * (BF16 if plan.zero == 3 else 0.0)
@@ -270,7 +286,7 @@ def optimizer_bytes(plan: Plan, stack: Stack, state: Number, matrices: Number, s
     weight_shards = sharded * (BF16 if plan.zero == 3 else 0.0)
     master = maximum(stack.state.master_bytes, weight_shards)
     moments = OPTIMIZER_BYTES[plan.optimizer]
-    return state * (master + moments) - matrices * (moments - MOMENTUM_BYTES)
+    return state * (master + moments) - matrices * (moments - MATRIX_BYTES.get(plan.optimizer, 0.0))
 
 
 def checkpoint_bytes(parameters: float, plan: Plan, stack: Stack) -> float:
@@ -336,7 +352,7 @@ def _workspace(local: LocalSection) -> Number:
         workspace = workspace + 3.0 * BF16 * local.tokens * local.sizes["d"] * (1 - 1 / local.mesh.size(*spread))
     workspace = workspace + _gathered_keys(local)
     if local.is_block and not local.stack.kernels.flash:
-        workspace = workspace + _score_bytes(local)
+        workspace = workspace + _score_bytes(local, local.stack.kernels.score_peak_bytes)
     return workspace
 
 
@@ -375,7 +391,7 @@ def saved_tensor_bytes(local: LocalSection, plan: Plan) -> Iterator[tuple[str, N
     extra: Number = 0.0
     if remat == "none":
         if not stack.kernels.flash:
-            extra = extra + _score_bytes(local)
+            extra = extra + _score_bytes(local, stack.kernels.score_bytes)
         if stack.eager.counted:
             extra = extra + eager_memory(local)[0]
     yield from tensors
@@ -406,12 +422,14 @@ def _saved_op_by_op(local: LocalSection) -> Iterator[tuple[str, Number]]:
             yield op.output.name, size * (scattered + ways * (keeps_unread and op not in rerun))
 
 
-def _score_bytes(local: LocalSection) -> Number:
-    """Bytes of attention's scores where they are written out: (sequences, heads, queries, keys) on one chip."""
+def _score_bytes(local: LocalSection, each: float) -> Number:
+    """Bytes of attention's scores where they are written out, `each` of a score.
+
+    Scores are (sequences, heads, queries, keys) on one chip."""
     sizes, mesh = local.sizes, local.mesh
     heads = sizes.get("n", 0) / mesh.size("tensor")
     sequences = sizes["b"] / mesh.size("data", "fsdp", "expert")
-    return UNFUSED_SCORE_BYTES * sequences * heads * sizes["t"] * sizes["s"] / mesh.size("context")
+    return each * sequences * heads * sizes["t"] * sizes["s"] / mesh.size("context")
 
 
 def _logit_bytes(local: LocalSection) -> Number:
