@@ -82,6 +82,8 @@ def test_a_longer_context_leaves_less_room(capsys: pytest.CaptureFixture[str]) -
         ("dscale models --on any", "one chip or slice"),
         ("dscale models --on h100 --here", "give one of them"),
         ("dscale models --all", "name it, such as --on"),
+        ("dscale models --on h100 --top 0", "from 1 to 1,000"),
+        ("dscale models qwen3-embedding-8b --on h100", "how many prompts"),
         ("dscale models --on h100 --engine mlx", "does not run on"),
     ],
 )

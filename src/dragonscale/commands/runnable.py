@@ -18,7 +18,7 @@ from dragonscale.commands import grids
 from dragonscale.commands.asked_chips import asked_chips, read_targets
 from dragonscale.commands.detected import detected_slice
 from dragonscale.commands.questions.facts import ModelsQuestion
-from dragonscale.commands.questions.flag import written
+from dragonscale.commands.questions.flag import check_limits, written
 from dragonscale.commands.questions.serve import ServeQuestion
 from dragonscale.commands.record import Beside, Face, Record, bind
 from dragonscale.commands.serve.serve_question import read_question
@@ -106,8 +106,9 @@ class RunnableReport(Record):
 
 @dataclass(frozen=True)
 class RunnableModel:
-    """A model that may fit, as it is asked for."""
+    """A model that may fit: what was given for it, and what that is called."""
 
+    given: Any
     name: str
     model: Transformer
     parameters: int
@@ -190,7 +191,7 @@ class RunnableSearch:
         return self.planned[candidate.name, quantize]
 
     def _plan(self, candidate: RunnableModel, engine: str, quantize: str) -> RunnableRow | None:
-        job = read_question(ServeQuestion(candidate.name, self.on, engine=engine, quantize=quantize, batch=1))
+        job = read_question(ServeQuestion(candidate.given, self.on, engine=engine, quantize=quantize, batch=1))
         if possible(job).is_nothing:
             return None
         paced = paced_search(job)
@@ -233,6 +234,7 @@ def _command(model: str, on: str, engine: str, quantize: str) -> str:
 
 def ask(question: ModelsQuestion, listener: Listener) -> RunnableReport:
     """What runs where a question says, or on this machine."""
+    check_limits(question)
     on, sentence = question.on, ""
     if question.here:
         if not is_blank(on):
@@ -296,6 +298,12 @@ def _search(question: ModelsQuestion, on: Any, context: int) -> RunnableSearch:
     names: Sequence[Any] = _table()["names"]
     if not is_blank(question.model):
         names = [with_assumed(question.model, question.assume, question.family)]
+        if load_model(names[0]).task:
+            command = f"dscale serve {shlex.quote(written(question.model))} --on {shlex.quote(spelled)}"
+            raise InputError(
+                f"{written(question.model)} writes no tokens whose speed could be listed; `{command}` answers how many "
+                "prompts it takes."
+            )
     elif question.assume or question.family:
         raise InputError("--assume and --as are about one model; name it, such as llama3-8b.")
     elif question.all:
@@ -308,9 +316,9 @@ def _candidates(names: Sequence[Any]) -> list[RunnableModel]:
     candidates = []
     for name in names:
         model = load_model(name)
-        if not model.task or len(names) == 1:
+        if not model.task:
             counts = count_parameters(model)
-            candidates.append(RunnableModel(written(name), model, int(counts.total), int(counts.active)))
+            candidates.append(RunnableModel(name, written(name), model, int(counts.total), int(counts.active)))
     return sorted(candidates, key=lambda candidate: (-candidate.parameters, candidate.name))
 
 

@@ -67,7 +67,7 @@ class ModelsQuestion(Question):
     """With --on: the engine (llama.cpp, vllm, mlx …); without it, what people run there."""
     all: Switch = Switch(group=SHOW)
     """With --on: of all presets, not only of those that people run now."""
-    top: Whole = shared.TOP.but(default=11)
+    top: Whole = shared.TOP.but(default=11, limits=(1, 1000))
     """With --on: how many models to show."""
     full: Switch = Switch()
     """Count the whole attention square, not its causal half."""
