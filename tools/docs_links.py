@@ -6,6 +6,7 @@ heading in lower case; a heading that comes again gets `_1`.
 
 import re
 import unicodedata
+from collections.abc import Mapping
 from pathlib import Path
 
 BUILT = "app/index.html"
@@ -56,18 +57,27 @@ def is_local(link: str) -> bool:
     return not re.match(r"[a-z]+:", link)
 
 
-def broken_links(page: Path) -> list[str]:
-    """Links of a page to files, or to anchors of pages, that do not exist."""
-    found = []
-    for link in filter(is_local, links(page.read_text(encoding="utf-8"))):
+def broken_links(page: Path, generated: Mapping[Path, str] | None = None) -> list[str]:
+    """Links of a page to files, or to anchors of pages, that do not exist.
+
+    `generated` has the text of pages that the site shows otherwise than the repository (`build_docs`).
+    """
+    generated = generated or {}
+    broken = []
+    for link in filter(is_local, links(_text_of(page, generated))):
         path, _, anchor = link.partition("#")
         target = (page.parent / path).resolve() if path else page
         if path == BUILT:
             continue
-        named = anchor and target.suffix == ".md"
-        if not target.exists() or (named and anchor not in anchors(target.read_text(encoding="utf-8"))):
-            found.append(link)
-    return found
+        if not target.exists() or (
+            anchor and target.suffix == ".md" and anchor not in anchors(_text_of(target, generated))
+        ):
+            broken.append(link)
+    return broken
+
+
+def _text_of(page: Path, generated: Mapping[Path, str]) -> str:
+    return generated.get(page) or page.read_text(encoding="utf-8")
 
 
 def ways_on(page: Path) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tools.build_docs import unchecked_pages
 from tools.docs_links import broken_links, links, ways_on
 from tools.refresh_docs import ROOT, examples, pages, refreshed
 
@@ -43,7 +44,7 @@ def test_the_readme_has_examples() -> None:
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_and_anchors_lead_somewhere(page: Path) -> None:
-    assert broken_links(page) == []
+    assert broken_links(page, unchecked_pages()) == []
 
 
 @pytest.mark.parametrize("page", SITE, ids=lambda page: str(page.relative_to(ROOT)))
