@@ -138,9 +138,9 @@ def test_what_cannot_be_compared_is_said_in_a_sentence(things, words, said):
 
 
 def test_a_chip_on_which_nothing_was_measured_is_priced_as_serve_prices_it(capsys):
-    assert main(["compare", "--model", "llama3-8b", "--on", "h100:1,v6e:1x1", "--prompt", "512"]) == 0
+    assert main(["compare", "--model", "llama3-8b", "--on", "h100:1,v6e:1x1", "--prompt", "512", "--explain"]) == 0
     note = " ".join(capsys.readouterr().out.split())
-    assert main(["serve", "llama3-8b", "--on", "v6e:1x1", "--prompt", "512", "--top", "1"]) == 0
+    assert main(["serve", "llama3-8b", "--on", "v6e:1x1", "--prompt", "512", "--top", "1", "--explain"]) == 0
     ranked = re.search(r"ranked at (\$[\d.]+), the slow end", " ".join(capsys.readouterr().out.split()))
     assert ranked is not None
     assert f"ranks it at the slow end of its band, {ranked[1]} per million tokens" in note

@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
+from dragonscale.commands.questions.train import TrainQuestion
 from dragonscale.commands.questions.verify import VerifyQuestion
+from dragonscale.commands.train.train_question import read_question as read_training
+from dragonscale.commands.train.tuned import usual_step
 from dragonscale.commands.verify.verify_question import read_question
 from dragonscale.faces.cli import main
 from dragonscale.runtime.train.settings import RunSettings, read_order
@@ -154,8 +157,22 @@ def test_a_path_with_a_word_in_it_changes_nothing(tmp_path: Path, capsys: pytest
 
 
 def test_a_question_says_what_it_lacks(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["train", "llama3-8b", "--on", "h100:8", "--seq", "1024"]) == 2
-    assert "--batch, the tokens (4M) or sequences (512seq) of a step" in capsys.readouterr().err
+    assert main(["train", "llama3-8b", "--seq", "1024"]) == 2
+    assert "--on, the slice to run on" in capsys.readouterr().err
+
+
+def test_what_nobody_says_of_a_step_is_usual_and_told() -> None:
+    """64Ki tokens a chip up to 4Mi, which every chip gets as many of; sequences of the model's context up to 8192."""
+    for slice_, model, step in (
+        ("h100:8", "llama3-8b", (64, 8192)),
+        ("h100:8", "llama2-7b", (128, 4096)),
+        ("h100:96", "llama3-8b", (480, 8192)),
+        ("h100:512", "llama3-8b", (512, 8192)),
+    ):
+        question, notes = usual_step(TrainQuestion(model, slice_))
+        assert (question.batch, question.seq) == (f"{step[0]}seq", f"{step[1]}")
+        assert notes[0].startswith(f"--batch {step[0]}seq and --seq {step[1]} taken, as pretraining often has")
+    assert read_training(TrainQuestion("llama3-8b", "h100:8", tokens="1000steps")).job.tokens == 1000 * 64 * 8192
 
 
 def test_the_names_of_a_run_are_those_it_takes() -> None:

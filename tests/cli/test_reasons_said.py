@@ -5,6 +5,7 @@ import re
 import pytest
 
 import dragonscale as ds
+from dragonscale.blocks.terminal import text_of
 from dragonscale.commands.questions.simulate import SimulateQuestion
 from dragonscale.commands.simulate.fleet_flags import read_autoscale
 from dragonscale.errors import InputError
@@ -43,8 +44,9 @@ def test_a_power_limit_is_refused_for_serving_times() -> None:
 
 def test_sessions_are_not_said_to_share_one_prefix() -> None:
     share = "all requests share one"
-    assert share not in " ".join(str(ds.serve("llama3.1-8b", on="h100:1", use_case="agent", rate="6/s")).split())
-    assert share in " ".join(str(ds.serve("llama3.1-8b", on="h100:1", prompt="4096", cached=0.5)).split())
+    sessions = ds.serve("llama3.1-8b", on="h100:1", use_case="agent", rate="6/s").sheet()
+    assert share not in " ".join(text_of(sessions).split())
+    assert share in " ".join(text_of(ds.serve("llama3.1-8b", on="h100:1", prompt="4096", cached=0.5).sheet()).split())
 
 
 def test_a_checkpoint_that_we_do_not_know_of_is_said_so() -> None:

@@ -35,6 +35,7 @@ def test_vllm_refuses_to_start_where_one_request_does_not_fit(capsys: pytest.Cap
     command = ["serve", "--plan", f"vllm serve {LLAMA} --max-model-len 120000", "--on", "rtx3090:1"]
     assert main(command) == INFEASIBLE
     text = " ".join(capsys.readouterr().out.split())
+    assert text.startswith("Refuses to start: the KV cache holds ")
     assert "vLLM refuses to start: --max-model-len is 120,000" in text
     found = re.search(r"The largest that works is --max-model-len (\d+)\.", text)
     assert found is not None
@@ -130,11 +131,12 @@ def test_every_answer_names_context_cache_and_release() -> None:
     assert use is not None
     text = " ".join(text_of(report.sheet()).split())
     assert f"KV cache {report.kv_cache_tokens:,} tokens" in text
-    room = r"([\d.]+) of ([\d.]+)GB a chip, ([\d.]+)GB left for more KV cache \(([\d.]+)GB unused by the engine\)"
-    parts = re.search(room + r"; largest batch [\d,]+; KV cache", text)
+    room = r"([\d.]+) of ([\d.]+)GB a chip; KV cache [\d,]+ tokens, ([\d.]+)GiB a chip, ([\d.]+)GB of it left by this "
+    parts = re.search(room + r"batch; largest batch [\d,]+; ([\d.]+)GB unused by the engine", text)
     assert parts is not None
-    used, whole, left, unused = map(float, parts.groups())
+    used, whole, available, left, unused = map(float, parts.groups())
     assert used + left + unused == pytest.approx(whole, abs=0.15)  # to the rounding
+    assert available * 2**30 == pytest.approx(use.cache_bytes + use.free_bytes, rel=0.01)
     assert max(map(len, text_of(report.sheet(), 80).splitlines()[:20])) <= 80
     assert "free for KV cache" not in text
     assert "up to 8,192 tokens a request, all that the model was made for" in text

@@ -255,7 +255,7 @@ def test_a_measured_step_is_explained(factor: float, expected: str, capsys: pyte
     flags = [*plan, "--measured", f"{step * factor:.4f}s"]
     measured = json.loads(printed([*flags, "--json"], capsys))["measured"]
     assert measured["ratio"] == pytest.approx(factor, rel=1e-3)
-    assert expected in " ".join(printed(flags, capsys).split())
+    assert expected in " ".join(printed([*flags, "--explain"], capsys).split())
     off = [abs(row["step_s"] - measured["step_s"]) for row in measured["suspects"]]
     assert off == sorted(off)
     assert bool(off) == (factor > 1)
@@ -440,11 +440,11 @@ def test_a_misspelt_word_of_a_plan_gets_the_nearest(capsys: pytest.CaptureFixtur
 def test_a_plan_without_room_is_marked_and_not_recommended(capsys: pytest.CaptureFixture[str]) -> None:
     asks = ["train", "llama3-8b", "--on", "l40s:4", "--batch", "16seq", "--seq", "4096", "--top", "3"]
     fixed = ["--stack", "torchtitan", "--fix", "optimizer=adam-bf16,pipe=1,remat=block"]
-    text = " ".join(printed([*asks, *fixed], capsys).split())
+    text = " ".join(printed([*asks, *fixed, "--explain"], capsys).split())
     assert "48GB tight r fsdp4 mb2 z2 block" in text
     assert "not recommended: it fills 100% of memory (--headroom)" in text
     full = [*asks, *fixed[:2], "--fix", "optimizer=adam-bf16,fsdp=4,zero=2,remat=block"]
-    told = " ".join(printed(full, capsys).split())
+    told = " ".join(printed([*full, "--explain"], capsys).split())
     assert re.search(r"on the fullest chip, [\d.]+GB left, tight", told)
     assert re.search(
         r"fills (?:9\d|100)% of memory: it is the least full that was found. Otherwise 9% is left free", told
@@ -466,7 +466,7 @@ def test_a_plan_without_room_is_marked_and_not_recommended(capsys: pytest.Captur
 def test_of_two_reasons_against_a_faster_plan_the_right_one_is_told(
     asked: str, why: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pinned = [*asked.split(), "--fix", "context=1,pipe=1,tensor=1", "--top", "1"]
+    pinned = [*asked.split(), "--fix", "context=1,pipe=1,tensor=1", "--top", "1", "--explain"]
     text = " ".join(printed(["train", *pinned], capsys).split())
     assert f"faster and not recommended: the recommended one {why} (--slack 0 takes it)." in text
 

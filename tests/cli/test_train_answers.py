@@ -92,8 +92,10 @@ def test_the_next_command_goes_on_from_the_answer(capsys: pytest.CaptureFixture[
 def test_compared_heads_are_found_where_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     job = ["--model", "llama3-70b", "--on", "h100:64", "--batch", "256seq", "--seq", "8192", "--stack", "megatron-core"]
     note = "The head matmuls of A are in its uneven stages"
-    assert note in " ".join(text_of(["compare", "pp4 fsdp2 cp2 tp4 z1 v20", "fsdp64 z3 block", *job], capsys).split())
-    assert note not in text_of(["compare", "fsdp8 tp8 z3 block", "fsdp64 z3 block", *job], capsys)
+    sides = ["pp4 fsdp2 cp2 tp4 z1 v20", "fsdp64 z3 block"]
+    assert note in " ".join(text_of(["compare", *sides, *job, "--explain"], capsys).split())
+    others = ["fsdp8 tp8 z3 block", "fsdp64 z3 block"]
+    assert note not in " ".join(text_of(["compare", *others, *job, "--explain"], capsys).split())
 
 
 def test_a_trainer_is_not_asked_for_by_train(capsys: pytest.CaptureFixture[str]) -> None:

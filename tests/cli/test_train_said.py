@@ -25,7 +25,7 @@ def answered(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict[s
     return json.loads(capsys.readouterr().out)
 
 
-def test_a_vision_tower_is_not_left_out_silently(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_vision_tower_is_frozen_and_counted_as_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = {"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16, "num_attention_heads": 16}
     text |= {"num_key_value_heads": 2, "vocab_size": 152064, "model_type": "qwen2_5_vl"}
     tower = {"depth": 32, "hidden_act": "silu", "hidden_size": 1280, "intermediate_size": 3456, "num_heads": 16}
@@ -35,9 +35,9 @@ def test_a_vision_tower_is_not_left_out_silently(tmp_path: Path, capsys: pytest.
     job = [str(config), "--on", "h100:8", *ALONE, "fsdp8 z3 block"]
     code, out, notes = run(job, capsys)
     assert code == 0
-    assert "of vision left out) on h100:8" in out
+    assert "of vision frozen) on h100:8" in out
     assert "The text model alone is trained: " in notes
-    assert "parameters of vision are left out" in notes
+    assert "parameters of vision are frozen and counted as weights" in notes
     left_out = answered(job, capsys)["workload"]["left_out"]
     assert 6e8 < left_out["vision"] < 7e8
 

@@ -45,7 +45,7 @@ def test_the_faster_stack_is_taken_and_the_other_named(capsys: pytest.CaptureFix
     assert other["step_s"] == there["stacks"][0]["step_s"] == pytest.approx(there["plans"][0]["step_s"])
     assert (own["mostly"], other["mostly"]) == ("", "attention")
     slower = other["step_s"] / own["step_s"] - 1
-    text = printed(["--on", "h100:8"], capsys)
+    text = printed(["--on", "h100:8", "--explain"], capsys)
     assert f"other stacks torchtitan: step {slower:+.0%} ({render(other['step_s'], 's')}, mostly attention)" in text
 
 
@@ -170,7 +170,7 @@ def test_the_line_speaks_of_what_the_table_ranks(cost: float | None, per_token: 
 
 def test_a_job_that_only_the_other_stack_holds(capsys: pytest.CaptureFixture[str]) -> None:
     """torchtitan has no ZeRO-1, which is pinned here."""
-    assert main([*JOB[:6], "--on", "a100:16", "--fix", "fsdp16,zero=1,mb1", "--remat", "block"]) == 0
+    assert main([*JOB[:6], "--on", "a100:16", "--fix", "fsdp16,zero=1,mb1", "--remat", "block", "--explain"]) == 0
     assert "stack megatron-lm (auto: usual for dense" in " ".join(capsys.readouterr().out.split())
 
 
@@ -186,5 +186,5 @@ def test_work_and_waiting_are_told_apart_by_the_lines_of_the_ledger() -> None:
 @pytest.mark.parametrize(("plan", "told"), [("fsdp16 mb1", True), ("fsdp16 mb2", False), ("fsdp8 cp2 mb1", False)])
 def test_half_a_sequence_for_each_device_is_told(plan: str, told: bool, capsys: pytest.CaptureFixture[str]) -> None:
     question = ["train", "llama3-8b", "--on", "tpu7x:2x2x4", "--batch", "64seq", "--seq", "8192", "--alone"]
-    assert main([*question, "--plan", plan]) == 0
+    assert main([*question, "--plan", plan, "--explain"]) == 0
     assert ("2 devices split a sequence of microbatch=1" in " ".join(capsys.readouterr().out.split())) == told

@@ -13,7 +13,7 @@ from dragonscale.faces.cli.arguments import read_arguments
 from dragonscale.faces.cli.defaults import with_defaults
 from dragonscale.faces.cli.mcp.tools import tools
 from dragonscale.faces.cli.table import COMMANDS
-from dragonscale.serving.engine.legality import QUANTIZE
+from dragonscale.serving.engine.legality import read_quantize
 from dragonscale.training.plan.stack import stacks
 from dragonscale.web.words import question_of
 
@@ -59,7 +59,7 @@ READ = {
     "serve x -tp 4 -pp 2": ({"plan": "tp4,pp2"}, "-tp and -pp are read as --plan tp4,pp2."),
     "serve x --on h100:8 --tp 8 --enable-expert-parallel": ({"plan": "tp8,ep8"}, ""),
     "serve x --max-model-len 8192": ({"max_context": "8192"}, "--max-model-len is read as --max-context 8192."),
-    "serve x --quantization awq": ({"quantize": "int4"}, ""),
+    "serve x --quantization awq_marlin": ({"quantize": "awq"}, ""),
     "serve x --kv-cache-dtype fp8_e4m3": ({"kv_dtype": "fp8"}, ""),
     "models x --context 32k": ({"seq": "32k"}, ""),
 }
@@ -103,14 +103,16 @@ def test_commands_of_others_run(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr()
     assert "`gpu` is read as `dscale chips`." in printed.err
     assert "H100" in printed.out
-    assert command_meant("finetune", ["x", "--method", "lora"]).words == ("train",)
-    assert command_meant("finetune", ["x"]).words == ("train", "--method", "full")
+    assert command_meant("finetune", ["x", "--method", "lora"]).command == ("train",)
+    assert command_meant("finetune", ["x"]).command == ("train", "--method", "full")
 
 
 def test_the_library_reads_the_same_names() -> None:
     answer = ds.serve("llama3-8b", gpus="h100:1", input_len=512, max_model_len=8192, tensor_parallel_size=1)
     assert answer.workload.prompt == 512
     assert 'tensor_parallel_size is read as plan="tp1".' in answer.notes_beside
+    with pytest.raises(TypeError, match="no parameter 'speculative_config'; drafts=\"3\" says how many tokens"):
+        ds.serve("llama3-8b", on="h100:1", speculative_config={"num_speculative_tokens": 3})
     with pytest.raises(TypeError, match="no parameter 'frobnicate'"):
         ds.train("llama3-8b", frobnicate=1)
 
@@ -147,7 +149,7 @@ def test_the_table_says_only_what_exists() -> None:
     needed = {flag for rows in table()["explained"].values() for flag, _ in rows}
     assert {word for form in forms for word in form.split()[::2]} | besides | needed <= known
     assert set(table()["values"]) <= set(table()["flags"])
-    assert {*table()["values"]["--quantization"].values()} <= {*QUANTIZE}
+    assert all(map(read_quantize, table()["values"]["--quantization"].values()))
     commands = {name.split()[0] for name in COMMANDS}
     assert not commands & {*table()["commands"], *table()["either"]}
     assert {words.split()[0] for words in table()["commands"].values()} <= commands
@@ -162,7 +164,7 @@ def test_no_other_chip_is_guessed(name: str, capsys: pytest.CaptureFixture[str])
 
 def test_a_model_that_is_not_there_names_where_all_are(capsys: pytest.CaptureFixture[str]) -> None:
     assert "There is no model 'nosuch'. `dscale models` lists all" in refusal("models nosuch", capsys)
-    assert "did you mean 'llama3-70b'? Similar: llama1-30b" in refusal("models lama3-70b", capsys)
+    assert "did you mean 'llama3-70b'? Similar: llama3-70b" in refusal("models lama3-70b", capsys)
 
 
 def test_stacks_are_listed_where_none_is_like_what_was_typed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -196,7 +198,10 @@ def test_a_serving_plan_says_what_its_words_are(capsys: pytest.CaptureFixture[st
 def test_counts_may_be_in_small_letters(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["estimate", "--params", "8b", "--on", "h100:8"]) == 0
     assert "8B parameters" in capsys.readouterr().out
-    assert "`dscale estimate --params 8b`" in refusal("train 8b --on h100:8 --batch 64seq --seq 8192", capsys)
+    assert run(["models", "70b"]) == 0
+    printed = capsys.readouterr()
+    assert "70b is taken as llama3.1-70b, a dense preset of that size; `dscale estimate --params 70b`" in printed.err
+    assert "`dscale estimate --params 9000b`" in refusal("train 9000b --on h100:8 --batch 64seq --seq 8192", capsys)
 
 
 def test_a_comparison_without_lengths_is_of_serving_unless_something_is_of_training(

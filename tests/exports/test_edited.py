@@ -142,7 +142,7 @@ def test_every_engine_leaves_room_beyond_the_planned_lengths() -> None:
 
 
 def test_a_large_budget_of_llamacpp_runs_in_parts() -> None:
-    text = exported("llamacpp", "tp1", model="llama3-8b", on="h100:1", batch="8")
+    text = exported("llamacpp", "tp1", model="llama3-8b", on="h100:1", batch="8", engine="generic")
     assert "--batch-size 8192" in text
     assert "--ubatch-size 2048" in text
 

@@ -4,6 +4,11 @@
 corrections, which that library keeps as buffers and checkpoints hold). `hub_totals.csv` holds totals of the published
 files as public repositories record them, looked up on 2026-11-15. Other totals in the presets are recollections that
 the counts confirm, not lookups.
+
+
+`published_sizes.csv` holds what makers say of the presets of `sizes.toml` and of other late ones: `config` names the
+public copies of their configs whose sizes were compared (Lightning-AI/litgpt, RahulSChand/gpu_poor, mlc-ai/mlc-llm,
+ai-dynamo/aiconfigurator, debaditc/kvfit); where it is empty, the sizes are recollections that the total confirms.
 """
 
 import csv
@@ -14,12 +19,15 @@ import pytest
 
 from dragonscale.errors import InputError
 from dragonscale.models import count_parameters, load_model, model_names
-from dragonscale.models.catalogue import _index, preset
+from dragonscale.models.catalogue import preset
 from dragonscale.models.names import plain
+from dragonscale.models.preset_files import entries
 
 COUNTED = json.loads(Path(__file__).with_name("counted_presets.json").read_text())
 
 HUB = list(csv.DictReader(Path(__file__).with_name("hub_totals.csv").read_text().splitlines()))
+
+SIZES = list(csv.DictReader(Path(__file__).with_name("published_sizes.csv").read_text().splitlines()))
 
 # What papers say, in billions, where no exact count is published, and how far off rounding may put it.
 PAPERS = {
@@ -59,6 +67,13 @@ ACTIVE = {
     "minimax-m2.5": 10,
     "dbrx-132b": 36,
     "deepseek-v4-flash": 13,
+    "kimi-k3": 104,
+    "minimax-m3": 23,
+    "mimo-v2-flash": 15,
+    "hunyuan-a13b": 13,
+    "nemotron3-super-120b-a12b": 12,
+    "olmoe-1b-7b": 1.3,
+    "ernie-4.5-300b-a47b": 47,
     "qwen3.5-397b-a17b": 17,
 }
 
@@ -84,6 +99,13 @@ def test_the_published_files_hold_as_much(row):
     assert (row["more_than_ours"] == "0") == (row["why"] == "")
 
 
+@pytest.mark.parametrize("row", SIZES, ids=lambda row: row["preset"])
+def test_sizes_are_what_their_makers_say(row):
+    counts = count_parameters(load_model(row["preset"]))
+    # figures of models that see include the tower, those of others may include multi-token modules or not
+    assert min(abs(size / 1e9 / float(row["billions"]) - 1) for size in (counts.total, counts.checkpoint)) < 0.01
+
+
 @pytest.mark.parametrize("name", sorted(COUNTED))
 def test_an_independent_count_agrees(name):
     counts = count_parameters(load_model(name))
@@ -103,6 +125,38 @@ def test_names_are_forgiving():
     assert load_model("gpt3-1.3b").n_layers != load_model("gpt3-13b").n_layers
 
 
+@pytest.mark.parametrize(
+    ("name", "preset_name", "dtypes"),
+    [
+        ("TheBloke/Wizard-Vicuna-30B-Uncensored-GGML", "llama1-30b", {"int4"}),
+        ("wizard-vicuna-30b", "llama1-30b", set()),
+        ("lmsys/vicuna-13b-v1.5", "llama2-13b", set()),
+        ("microsoft/Orca-2-13b", "llama2-13b", set()),
+        ("NousResearch/Nous-Hermes-13b", "llama1-13b", set()),
+        ("unsloth/gemma-4-31B-it-unsloth-bnb-4bit", "gemma4-31b", {"int4"}),
+        ("TheBloke/Llama-2-7B-GPTQ", "llama2-7b", {"int4"}),
+        ("bartowski/Meta-Llama-3.1-8B-Instruct-GGUF", "llama3.1-8b", {"int4"}),
+        ("mlx-community/Qwen3-30B-A3B-4bit", "qwen3-30b-a3b", {"int4"}),
+        ("turboderp/Llama-3.1-70B-Instruct-exl2-2.4bpw", "llama3.1-70b", {"int4"}),
+        ("llama3:8b", "llama3-8b", set()),
+        ("llama3.1:70b-instruct-q4_K_M", "llama3.1-70b", {"int4"}),
+        ("qwen3:30b-a3b-q8_0", "qwen3-30b-a3b", {"int8"}),
+        ("deepseek-r1:70b", "llama3.3-70b", set()),
+        ("deepseek-ai/DeepSeek-R1-Distill-Qwen-32B", "qwen2.5-32b", set()),
+        ("Qwen/Qwen2.5-Coder-32B-Instruct", "qwen2.5-32b", set()),
+        ("Qwen/QwQ-32B", "qwen2.5-32b", set()),
+        ("llama3:latest", "llama3-8b", set()),
+        ("phi3", "phi-3-mini", set()),
+        ("ggml-org/gpt-oss-20b-GGUF", "gpt-oss-20b", {"mxfp4"}),
+    ],
+)
+def test_names_of_tunes_and_of_formats_are_read_as_their_base(name, preset_name, dtypes):
+    model, base = load_model(name), load_model(preset_name)
+    assert (model.n_layers, model.d_model) == (base.n_layers, base.d_model)
+    assert set(model.weight_dtypes.values()) == dtypes
+    assert name == "llama3:8b" or preset_name in " ".join(model.notes)
+
+
 def test_what_rests_on_another_has_its_own_name():
     assert [load_model(name).name for name in ("deepseek-r1", "deepseek-v3.2")] == ["deepseek-r1", "deepseek-v3.2"]
 
@@ -112,7 +166,7 @@ def test_no_two_presets_answer_to_one_name():
     for name in model_names():
         for alias in (name, *preset(name).get("aliases", ())):
             assert claimed.setdefault(plain(alias), name) == name
-            assert _index()[plain(alias)][1] == name
+            assert entries()[plain(alias)].name == name
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from dragonscale.errors import InputError
 from dragonscale.models import count_parameters, load_config, load_model
+from dragonscale.models.catalogue import neighbours
 from dragonscale.models.huggingface import model_types
 from dragonscale.models.huggingface.fields import INERT, INERT_WHILE_OFF
 
@@ -185,8 +186,8 @@ def test_a_diffusion_model_is_said_to_be_none_of_ours() -> None:
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("qwen3-embedding-8b", "its base (the nearest here: qwen3-8b) with --output 0"),
-        ("qwen2.5-vl-7b", "dscale simulate qwen2.5-7b --on h100:1 --rate 1/s --images"),
+        ("gemma3-embedding-4b", "its base (the nearest here: gemma3-4b) with --output 0"),
+        ("llama3.1-vision-8b", "dscale simulate llama3.1-8b --on h100:1 --rate 1/s --images"),
         ("7B", "dscale estimate --params 7B"),
     ],
 )
@@ -195,3 +196,18 @@ def test_a_name_of_no_preset_says_what_it_is_planned_as(name: str, told: str) ->
         load_model(name)
     assert told in str(refusal.value)
     assert "did you mean" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "near", "far"),
+    [
+        ("qwen4-8b", ["qwen3-8b"], ["qwen3-32b", "qwen2.5-72b"]),
+        ("gemma5-27b", ["gemma3-27b", "gemma4-31b"], ["gemma3-4b", "gemma-2b"]),
+        ("lama3-70b", ["llama3-70b", "llama3.3-70b"], ["llama3-8b"]),
+        ("claude-3", [], ["cl"]),
+    ],
+)
+def test_neighbours_are_of_the_same_family_and_size(name: str, near: list[str], far: list[str]) -> None:
+    suggested = neighbours(name)
+    assert set(near) <= set(suggested)
+    assert not set(far) & set(suggested)

@@ -88,7 +88,8 @@ def test_a_batch_that_makes_no_more_tokens_is_not_told() -> None:
 
 def test_pools_that_were_left_out_are_told_in_a_whole_sentence() -> None:
     told = advice._pools_left_out(asked("deepseek-v3", "b200"))
-    assert told.text == "Separate pools for prefill and decode were not considered; --on b200:16 considers them."
+    considered = "--on b200:16 --disaggregate considers them."
+    assert told.text == f"Separate pools for prefill and decode were not considered; {considered}"
     assert told.flags == {"on": "b200:16"}
 
 

@@ -230,7 +230,8 @@ def answered(model: str, where: str, **words: Any) -> ServeReport:
 
 @pytest.fixture(scope="module")
 def rack() -> ServeReport:
-    return answered("deepseek-v3", "gb200:72", tpot="30ms", engine="sglang-ep")
+    asks = {"tpot": "30ms", "engine": "sglang-ep", "disaggregate": True, "accept": "0.8,0.6,0.5"}
+    return answered("deepseek-v3", "gb200:72", **asks)
 
 
 def test_the_frontier_that_is_shown_has_the_recommended_configuration(rack: ServeReport) -> None:
@@ -242,7 +243,7 @@ def test_the_frontier_that_is_shown_has_the_recommended_configuration(rack: Serv
         assert any(f"{best.output_tokens_per_s_per_chip:,.0f}" in map(str, row) for row in table.rows)
 
 
-def test_pools_of_many_experts_are_looked_at_unasked_and_the_best_of_all_is_told(rack: ServeReport) -> None:
+def test_pools_of_many_experts_are_the_best_of_all_where_they_are_asked_for(rack: ServeReport) -> None:
     """What large deployments publish on racks: data-parallel attention, experts over many chips, prefill apart."""
     first, pools = rack.configs[0], rack.disaggregation
     assert pools is not None
@@ -394,9 +395,12 @@ def test_without_a_slice_pools_stay_in_a_rack_and_few_replicas_are_preferred(
 
 
 def test_where_pools_are_looked_at() -> None:
+    """As a rung of the ladder, or because they are asked for."""
+
     def looked(model: str, where: str, **words: Any) -> bool:
         asked = read_question(ServeQuestion(model, where, **words))
-        return asked.searches_pools(asked.targets[0][0])
+        assert asked.searches_pools == bool(words.get("disaggregate"))
+        return asked.searches_pools or asked.offers_pools(asked.targets[0][0])
 
     assert looked("deepseek-v3", "h200:16")
     assert looked("deepseek-v3", "gb200")

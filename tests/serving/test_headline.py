@@ -185,7 +185,7 @@ def test_pools_are_run_at_the_rate_they_are_told_at_and_large_ones_are_left_to_t
     assert f"--rate {best.requests_per_s:.4g}/s" in next_command(report.asked, report)
     times = {name: run.latency[name].mean for name in ("ttft_s", "tpot_s")}
     assert times == pytest.approx({"ttft_s": best.ttft_s, "tpot_s": best.tpot_s}, rel=confirm.MAX_DIFFERENCE)
-    large = ds.serve("deepseek-v3", on="h100:96", tpot="60ms", ttft="2s")
+    large = ds.serve("deepseek-v3", on="h100:96", tpot="60ms", ttft="2s", disaggregate=True, accept="0.8,0.6,0.5")
     assert large.simulated is None
     assert any("the next command runs it" in note for note in large.notes)
 

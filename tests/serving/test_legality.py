@@ -18,9 +18,9 @@ from dragonscale.serving.engine.legality import (
     caches,
     current_engines,
     has_row,
+    listed_pairs,
     pairs,
     quality,
-    read_pair,
     rules,
     runs_on,
 )
@@ -47,6 +47,15 @@ ARCHITECTURES = {
     "tpu-v5p",
     "tpu-v6e",
     "tpu7x",
+    "apple",
+    "pascal",
+    "cdna",
+    "gcn5",
+    "rdna3",
+    "rdna3.5",
+    "rdna4",
+    "xe",
+    "xe2",
     "any",
 }
 
@@ -59,7 +68,8 @@ def test_every_engine_has_a_row_that_can_be_read(engine: str) -> None:
     assert {*row.formats} <= ARCHITECTURES
     assert {*row.kv} <= ARCHITECTURES
     for word in {word for words in row.formats.values() for word in words}:
-        assert product_format(*read_pair(word))
+        for pair in listed_pairs(word):
+            assert product_format(*pair)
     for chip in map(load_chip, chip_names()):
         if runs_on(engine, chip):
             assert caches(engine, chip), f"{engine} has no cache on {chip.name}"

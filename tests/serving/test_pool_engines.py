@@ -1,6 +1,7 @@
 """Pools whose replicas run two forms of one engine: what is priced is what is simulated, saved and exported."""
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +13,28 @@ from dragonscale.commands.questions.simulate import SimulateQuestion
 from dragonscale.commands.serve.answer import answer
 from dragonscale.commands.serve.ask_serve import next_command, recommended
 from dragonscale.commands.serve.recommended import simulate_question
-from dragonscale.commands.serve.serve_question import read_question
+from dragonscale.commands.serve.serve_question import ServeAsked, read_question
 from dragonscale.commands.serve.serve_records import ServeReport, engines_text
 from dragonscale.commands.simulate.simulate_question import SimulateAsked
 from dragonscale.commands.simulate.simulate_question import read_question as read_simulation
 from dragonscale.errors import InputError
 from dragonscale.serving.advice.search import search
 from dragonscale.serving.engine.plan_file import save_serving_plan
+from dragonscale.serving.steady.speculation import own_draft
+
+
+def asked_for_pools() -> ServeAsked:
+    """Pools whose replicas may draft with the checkpoint's own heads."""
+    asked = read_question(
+        ServeQuestion("glm-5", "h200:32", prompt="16k", output="1k", ttft="3s", tpot="40ms", disaggregate=True)
+    )
+    return replace(asked, draft=own_draft(asked.model))
 
 
 @pytest.fixture(scope="module")
 def report() -> ServeReport:
     """Prefill by an all-to-all over two servers, decoding by plain SGLang."""
-    asked = read_question(
-        ServeQuestion("glm-5", "h200:32", prompt="16k", output="1k", ttft="3s", tpot="40ms", disaggregate=True)
-    )
+    asked = asked_for_pools()
     return answer(asked, brief=True).came_from(asked, [])
 
 
@@ -106,9 +114,7 @@ def test_wide_expert_parallelism_over_servers_takes_the_all_to_all() -> None:
 
 
 def test_pools_name_narrower_weights() -> None:
-    asked = read_question(
-        ServeQuestion("glm-5", "h200:32", prompt="16k", output="1k", ttft="3s", tpot="40ms", disaggregate=True)
-    )
+    asked = asked_for_pools()
     found = answer(asked, confirm=False)
     assert found.configs[0].prefill is not None
     assert "--quantize fp8" in found.advice

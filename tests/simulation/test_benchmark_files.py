@@ -5,10 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from dragonscale.commands.train.lengths import read_lengths
 from dragonscale.errors import InputError
 from dragonscale.faces.cli.app import run
+from dragonscale.simulation.benchmark_files import parse_benchmark
 from dragonscale.simulation.trace_files import read_benchmark, read_trace
 
 # Three requests of 100, 200 and 300 tokens with outputs of 10, 20 and 30, sent at 0, 0.5 and 2 seconds; those that
@@ -185,3 +188,36 @@ def test_what_cannot_be_read_is_one_sentence(name: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=said) as refused:
         read_trace(file_of(tmp_path, text))
     assert "\n" not in str(refused.value)
+
+
+SPOILT = st.sampled_from([None, True, -1, 0, 1e300, "text", [], {}, [1], {"a": 1}, "1e999", [[]], [None]])
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), name=st.sampled_from(["vllm", "guidellm", "aiperf", "inference-perf", "sharegpt", "genai-perf"]))
+def test_a_spoilt_file_is_read_or_refused_in_a_sentence(data: st.DataObject, name: str) -> None:
+    """Whatever one value of a file becomes."""
+    documents = {
+        "vllm": VLLM,
+        "guidellm": GUIDELLM,
+        "aiperf": AIPERF,
+        "inference-perf": INFERENCE_PERF,
+        "sharegpt": SHAREGPT,
+        "genai-perf": GENAI_PERF,
+    }
+    document = json.loads(json.dumps(documents[name]))
+    node = document
+    # walk down to some container, and put something else in the place of one of its values
+    while True:
+        keys = list(node) if isinstance(node, dict) else list(range(len(node)))
+        key = data.draw(st.sampled_from(keys))
+        if not isinstance(node[key], dict | list) or not node[key] or data.draw(st.booleans()):
+            break
+        node = node[key]
+    node[key] = data.draw(SPOILT)
+    try:
+        benchmark = parse_benchmark(json.dumps(document), "The file")
+    except InputError:
+        return
+    if benchmark is not None:
+        assert all(min(request[1:]) > 0 for request in benchmark.requests)

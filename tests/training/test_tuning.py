@@ -112,7 +112,8 @@ def test_a_reference_runs_forward_and_lies_beside():
     full, dpo, lora = _judged(_job()), _judged(_job("dpo")), _judged(_job("dpo", 16))
     forward = sum(first_number(line.exposed_s * line.times) for line in full.ledger.lines if line.phase == "forward")
     assert first_number(dpo.seconds) - first_number(full.seconds) == pytest.approx(forward, rel=0.02)
-    assert _held(dpo, "weights") == pytest.approx(2 * _held(full, "weights"), rel=1e-6)
+    reference = _held(full, "casts")  # in bf16, as the copies are that autocast makes of the policy's weights
+    assert _held(dpo, "weights") == pytest.approx(_held(full, "weights") + reference, rel=1e-6)
     assert _held(lora, "weights") < 1.02 * _held(full, "weights")  # adapters switched off are the reference
     assert (
         first_number(_judged(_job("kto")).seconds)

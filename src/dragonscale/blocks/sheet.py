@@ -86,7 +86,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table. The short answer has its first `brief_rows` (0: all) without its foot."""
+    """A table. The short answer has its first `brief_rows` without title and foot (0: all of it)."""
 
     columns: tuple[Column, ...]
     rows: tuple[tuple[Any, ...], ...]
@@ -144,7 +144,7 @@ class Sheet:
             if isinstance(block, Title):
                 block = replace(block, aside=block.brief or block.aside, brief="")
             if isinstance(block, Grid) and block.brief_rows:
-                block = replace(block, rows=block.rows[: block.brief_rows], foot="")
+                block = replace(block, rows=block.rows[: block.brief_rows], title="", foot="")
             if isinstance(block, Facts):
                 rows = [row for row in block.rows if row.level == BRIEF]
                 block = Facts(tuple(replace(row, text=row.brief or row.text, brief="") for row in rows))
@@ -252,6 +252,15 @@ def amount(value: Any, dimension: str) -> str:
     if value is None:
         return "–"
     return value if isinstance(value, str) or not dimension else render(float(value), dimension)
+
+
+def several(count: int, noun: str) -> str:
+    """A number of things, one of them without an s.
+
+    >>> several(1, "chip"), several(2048, "chip")
+    ('1 chip', '2,048 chips')
+    """
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def cell_text(value: Any) -> str:

@@ -18,6 +18,9 @@ NARROWEST, USUAL, WIDEST = 60, 80, 200
 READABLE = 110
 """Sentences longer than this are hard to read, however wide the terminal is."""
 GAP = "  "
+_COMMAND = re.compile(r"`[^`\n]+`")
+_UNBROKEN = "\0"
+"""A space that no line is broken at while a text is wrapped."""
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m|\x1b\]8;;.*?\x1b\\")
 
 
@@ -73,14 +76,19 @@ def _block(sheet_block: blocks.Block, width: int, colour: bool) -> str:
 
 def wrapped(text: str, width: int, start: str = "", indent: str = "") -> str:
     """Prose of at most the width, and never so wide that it cannot be read; its own line breaks are kept, and
-    what a line goes on with is set in further than the line."""
+    what a line goes on with is set in further than the line. Commands in backticks are not broken where they fit."""
+
+    def unbroken(command: re.Match[str]) -> str:
+        return command[0].replace(" ", _UNBROKEN) if len(command[0]) + len(indent) <= width else command[0]
+
+    text = _COMMAND.sub(unbroken, text)
     lines, wrap = [], textwrap.TextWrapper(min(width, READABLE), break_long_words=False, break_on_hyphens=False)
     for index, line in enumerate(text.split("\n")):
         inward = len(line) - len(line.lstrip())
         wrap.initial_indent = indent if index else start
         wrap.subsequent_indent = indent + (" " * (inward + 2) if inward else "")
         lines.append(wrap.fill(line))
-    return "\n".join(lines)
+    return "\n".join(lines).replace(_UNBROKEN, " ")
 
 
 def _fact(label: str, text: str, tone: str, label_columns: int, width: int, colour: bool) -> str:

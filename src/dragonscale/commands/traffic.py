@@ -23,7 +23,10 @@ class TrafficReport(TraceFit, Record):
 
 def ask(question: TrafficQuestion, listener: Listener) -> TrafficReport:
     """Read a trace and fit a class to it."""
-    requests = list(read_trace(question.file).read())
+    trace = read_trace(question.file)
+    if trace.note:
+        listener.note(trace.note)
+    requests = list(trace.read())
     return TrafficReport(**asdict(fit_trace(Path(question.file).name, requests))).came_from(question, listener.notes)
 
 

@@ -31,7 +31,14 @@ from typing import Any, Generic, Literal, ParamSpec, TypeVar, cast, get_args, ge
 
 from dragonscale.commands.questions.flag import Field, Switch, Thing, fields_of
 from dragonscale.commands.questions.shared import ALWAYS, Output
-from dragonscale.commands.questions.synonyms import Reading, flag_in_python, names_with_synonyms, takes_value
+from dragonscale.commands.questions.synonyms import (
+    Fields,
+    FlagReading,
+    explanation,
+    flag_in_python,
+    names_with_synonyms,
+    takes_value,
+)
 from dragonscale.errors import InputError, nearest
 from dragonscale.listener import Listener, without_numeric_warnings
 
@@ -137,14 +144,16 @@ def command(
     return declared
 
 
-def read_call(name: str, fields: Sequence[Field[Any, Any]], given: Sequence[Any], named: Mapping[str, Any]) -> Reading:
+def read_call(
+    name: str, fields: Sequence[Field[Any, Any]], given: Sequence[Any], named: Mapping[str, Any]
+) -> FlagReading:
     """The values of a call by the names of fields, where keywords may be those of other software. What Python would
     refuse is refused in the name of the function that was called.
 
     >>> from dragonscale.commands.questions.train import TrainQuestion
     >>> fields = fields_of(TrainQuestion)
     >>> read_call("train", fields, ("llama3-8b",), {"gpus": "h100:8"})
-    Reading(values={'model': 'llama3-8b', 'on': 'h100:8'}, notes=('gpus is read as on="h100:8".',))
+    FlagReading(values={'model': 'llama3-8b', 'on': 'h100:8'}, notes=('gpus is read as on="h100:8".',))
     >>> read_call("train", fields, ("llama3-8b",), {"bach": "4M"})
     Traceback (most recent call last):
     TypeError: ds.train() has no parameter 'bach'; did you mean 'batch'?
@@ -152,9 +161,9 @@ def read_call(name: str, fields: Sequence[Field[Any, Any]], given: Sequence[Any]
     names = [field.name for field in fields]
     for word in named:
         if word not in names and takes_value(flag_in_python(word), fields) is None:
-            close = nearest(word, names)
+            close, explained = nearest(word, names), explanation(flag_in_python(word), fields)
             hint = f"did you mean {close!r}?" if close else f"it takes {', '.join(names)}."
-            raise TypeError(f"ds.{name}() has no parameter {word!r}; {hint}")
+            raise TypeError(f"ds.{name}() has no parameter {word!r}; {in_python(explained, fields) or hint}")
     if len(given) > len(names):
         raise TypeError(f"ds.{name}() takes {len(names)} parameters at most, and {len(given)} are given.")
     placed = names[: len(given)]
@@ -166,10 +175,10 @@ def read_call(name: str, fields: Sequence[Field[Any, Any]], given: Sequence[Any]
     for field in fields:
         if field.required and field.name not in reading.values:
             raise TypeError(f"ds.{name}() needs {field.name}: {field.about}")
-    return Reading(reading.values, tuple(in_python(note, fields) for note in reading.notes))
+    return FlagReading(reading.values, tuple(in_python(note, fields) for note in reading.notes))
 
 
-def heard(reading: Reading) -> Listener:
+def heard(reading: FlagReading) -> Listener:
     """A listener that has heard how a call was read."""
     listener = Listener()
     for note in reading.notes:
@@ -178,7 +187,7 @@ def heard(reading: Reading) -> Listener:
 
 
 @contextlib.contextmanager
-def python_words(fields: Sequence[Field[Any, Any]]) -> Iterator[None]:
+def python_words(fields: Fields) -> Iterator[None]:
     """Refusals in Python's words: `batch=`, where the command line says `--batch`.
 
     >>> from dragonscale.commands.questions.train import TrainQuestion
@@ -193,7 +202,7 @@ def python_words(fields: Sequence[Field[Any, Any]]) -> Iterator[None]:
         raise type(error)(in_python(str(error), fields)) from None
 
 
-def in_python(text: str, fields: Sequence[Field[Any, Any]]) -> str:
+def in_python(text: str, fields: Fields) -> str:
     """A sentence with keywords in place of flags."""
     names = {field.flag: field.name for field in fields if not field.place}
     offers = {field.flag: field.offers for field in fields if isinstance(field.offers, tuple)}
@@ -226,7 +235,7 @@ def _kinds_of_things() -> dict[str, Any]:
     }
 
 
-def signature_of(fields: Sequence[Field[Any, Any]], returns: Any) -> inspect.Signature:
+def signature_of(fields: Fields, returns: Any) -> inspect.Signature:
     """The signature of a function whose parameters are these fields; one that gathers takes all places. What must be
     given has no default, also where a plan file may say it instead."""
     parameters, gathered = list[inspect.Parameter](), False

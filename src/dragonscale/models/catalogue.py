@@ -14,56 +14,30 @@ dragonscale.errors.InputError: There is no model 'lama3-70b'; did you mean 'llam
 """
 
 import difflib
-import json
 import math
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.models.assumed import Assumed, assumed_fields
-from dragonscale.models.names import checked_name, plain
+from dragonscale.models.names import checked_name, plain, spelled
+from dragonscale.models.preset_files import entries, merged, reading, tables
 from dragonscale.tables import beside, read_table
 
 if TYPE_CHECKING:
     from dragonscale.models.transformer import Transformer
 
-PRESETS = Path(__file__).with_name("presets")
-_HEADER = re.compile(r'^\[("?)([^"\[\]]+)\1\]$', re.MULTILINE)
-_ALIASES = re.compile(r"^aliases = (\[.*\])$", re.MULTILINE)
-_SOURCE = re.compile(r'^source = "huggingface\.co/([\w.-]+/[\w.-]+)"', re.MULTILINE)
-_ABOUT = ("source", "parameters", "checkpoint", "aliases", "base", "name")
+_ABOUT = ("source", "parameters", "checkpoint", "aliases", "base", "name", "task")
 """Keys of a preset that say something about the model and are not fields of it."""
-
-
-@cache
-def _index() -> dict[str, tuple[str, str]]:
-    """The file and preset of every plain name and alias. Scans the text of the files, as parsing them takes longer."""
-    names: dict[str, tuple[str, str]] = {}
-    repositories: dict[str, tuple[str, str]] = {}
-    for path in sorted(PRESETS.glob("*.toml")):
-        text = path.read_text(encoding="utf-8")
-        headers = list(_HEADER.finditer(text))
-        for header, following in zip(headers, [*headers[1:], None], strict=True):
-            name = header[2]
-            body = text[header.end() : following.start() if following else len(text)]
-            names[plain(name)] = (path.stem, name)
-            aliases = _ALIASES.search(body)
-            for alias in json.loads(aliases[1]) if aliases else ():
-                names[plain(alias)] = (path.stem, name)
-            source = _SOURCE.search(body)
-            if source:  # of presets with one repository (a base and its variants) the first has its name
-                repositories.setdefault(plain(source[1]), (path.stem, name))
-    return repositories | names
 
 
 def model_names() -> list[str]:
     """The names of all presets."""
-    return sorted({name for _, name in _index().values()})
+    return sorted({name for _, name in entries().values()})
 
 
 def preset_lines() -> list[tuple[str, str, int | None]]:
@@ -72,8 +46,12 @@ def preset_lines() -> list[tuple[str, str, int | None]]:
     >>> next(line for line in preset_lines() if line[0] == "llama3-8b")
     ('llama3-8b', 'llama', 8030261248)
     """
-    tables = {name: _file(stem)[name] for stem, name in set(_index().values())}  # without those of their bases
-    return [(name, str(preset(name).get("model_type", "")), tables[name].get("parameters")) for name in sorted(tables)]
+    own = {entry.name: tables(entry.stem)[entry.name] for entry in set(entries().values())}  # without those of bases
+    return [(name, str(preset(name).get("model_type", "")), own[name].get("parameters")) for name in sorted(own)]
+
+
+ENCODERS = ("bert", "roberta", "xlm-roberta")
+"""Model types that embed and do not generate."""
 
 
 def presets_that_take(tokens: int) -> list[str]:
@@ -86,19 +64,23 @@ def presets_that_take(tokens: int) -> list[str]:
     for name in model_names():
         config = preset(name)
         context = config.get("text_config", config).get("max_position_embeddings", 0)
-        if context >= tokens:
+        if context >= tokens and "task" not in config and config["model_type"] not in ENCODERS:
             contexts.append((context, name))
     return [name for _, name in sorted(contexts)]
 
 
 def is_preset(name: str) -> bool:
     """Whether a name, in any spelling, is that of a preset."""
-    return plain(name) in _index()
+    return reading(name) is not None
 
 
 MIN_SIMILARITY = 0.65
-"""Names that are less similar (`difflib`'s ratio) are not suggested."""
-MAX_SUGGESTIONS = 8
+"""Names that are less similar (`difflib`'s ratio) are not meant by each other."""
+MAX_SUGGESTIONS = 6
+MAX_SIZE_RATIO = 2.5
+"""Presets that are this much larger or smaller than what was asked for are not suggested."""
+_FAMILY = re.compile(r"[a-z]+")
+_SIZE = re.compile(r"(?<![a-z\d.])(?:(\d+)x)?(\d+(?:\.\d+)?)([bm])\b")
 
 
 def nearest_preset(name: str) -> str:
@@ -107,14 +89,52 @@ def nearest_preset(name: str) -> str:
     >>> nearest_preset("mistralai/Mixtral-8x7B-v0.2"), nearest_preset("zzz")
     ('mixtral-8x7b', '')
     """
-    return next(iter(_similar(name, 1)), "")
+    for neighbour in neighbours(name):
+        if _similarity(name, neighbour) >= MIN_SIMILARITY:
+            return neighbour
+    return ""
 
 
-def _similar(name: str, count: int) -> list[str]:
-    """The presets with the most similar names and aliases, the nearest first."""
+def neighbours(name: str) -> list[str]:
+    """Presets of the family and of about the size that a name says, the most alike first.
+
+    >>> neighbours("qwen3.9-8b")[:3]
+    ['qwen3-8b', 'qwen3-vl-8b', 'qwen3-reranker-8b']
+    """
+    families: dict[str, list[str]] = {}
+    for preset_name in model_names():
+        families.setdefault(_family(preset_name), []).append(preset_name)
+    # a family may be misspelt, and a finetune's name often ends with that of its base
+    close = difflib.get_close_matches(_family(name), families, 1, 0.75)
+    if not close:
+        return []
+    size = _name_size(name)
+    ranked: list[tuple[float, float, str]] = []
+    for preset_name in families[close[0]]:
+        other = _name_size(preset_name)
+        if size and not size / MAX_SIZE_RATIO <= other <= size * MAX_SIZE_RATIO:
+            continue
+        distance = abs(math.log(other / size)) if size else 0.0
+        ranked.append((round(distance, 1), -_similarity(name, preset_name), preset_name))
+    return [preset_name for *_, preset_name in sorted(ranked)][:MAX_SUGGESTIONS]
+
+
+def _family(name: str) -> str:
+    match = _FAMILY.match(spelled(name))
+    return match[0] if match else ""
+
+
+def _name_size(name: str) -> float:
+    """The billions of parameters that a name says (`8x7b` is 56); 0 where it says none."""
+    match = _SIZE.search(spelled(name))
+    if match is None:
+        return 0.0
+    return float(match[1] or 1) * float(match[2]) * (1 if match[3] == "b" else 1e-3)
+
+
+def _similarity(name: str, preset_name: str) -> float:
     # the time grows with the length of the name, and no preset has a hundred letters
-    matches = difflib.get_close_matches(plain(name)[:100], list(_index()), count, MIN_SIMILARITY)
-    return [_index()[match][1] for match in matches]
+    return difflib.SequenceMatcher(None, plain(name)[:100], plain(preset_name)).ratio()
 
 
 OTHERWISE = {
@@ -128,42 +148,67 @@ OTHERWISE = {
 """What to plan instead of a model that has no preset, by a pattern in its name."""
 
 
-MAX_SIZE_DIFFERENCE = 0.2
-LATER = ("qwen3", "qwen2", "llama", "mistral")
-"""Families that are named for a size, the latest first."""
+LATER = ("qwen3", "llama3.1", "gemma3", "mistral", "llama2")
+"""Families that a size alone may mean, the latest first."""
 
 
 def _alike(size: str) -> list[str]:
-    """Presets with about so many parameters, one of each family of `LATER`; none for a text that is no size.
+    """Presets of about a size, one of each family of `LATER`; none for a text that is no size.
 
-    >>> _alike("8b"), _alike("7b")
-    (['qwen3-8b', 'qwen2.5-7b', 'llama3-8b', 'mistral-7b-v0.3'], ['qwen3-8b', 'qwen2.5-7b', 'llama1-7b', 'mistral-7b'])
+    >>> _alike("8b"), _alike("70b")
+    (['qwen3-8b', 'llama3.1-8b', 'mistral-7b', 'llama2-7b'], ['llama3.1-70b', 'llama2-70b'])
     """
-    scale = 1e9 if size[-1:].lower() == "b" else 1e6
-    wanted = 0.0  # parameters
-    if size[:1].isdigit():
-        wanted = float(size[:-1] or 0) * scale
-    if not wanted:
-        return []
-    nearest: dict[str, tuple[float, str]] = {}  # by family: how far its nearest size is, and the preset
-    for name, family, count in preset_lines():
-        difference = abs(count / wanted - 1) if count else math.inf
-        if difference < MAX_SIZE_DIFFERENCE:
-            nearest[family] = min((difference, name), nearest.get(family, (math.inf, "")))
-    return [nearest[family][1] for family in LATER if family in nearest]
+    wanted = _name_size(size)
+    alike: list[str] = []
+    for family in LATER:
+        # names that say a family and a size and nothing else
+        sizes = {name: _name_size(name) for name in model_names() if re.fullmatch(rf"{family}-[\d.]+[bm]", name)}
+        nearest = min(sizes, key=lambda name: abs(sizes[name] - wanted), default="")
+        if wanted and nearest and abs(sizes[nearest] / wanted - 1) <= MAX_SIZE_DIFFERENCE:
+            alike.append(nearest)
+    return alike
+
+
+def preset_of_size(text: str) -> str:
+    """A preset for a number of parameters: the latest that is named for it, or else one near in size; empty for a text
+    that is no size, or where none is near.
+
+    >>> preset_of_size("8b"), preset_of_size("70B"), preset_of_size("13b"), preset_of_size("5000b")
+    ('qwen3-8b', 'llama3.1-70b', 'llama2-13b', '')
+    """
+    size = text.strip().lower()
+    if not re.fullmatch(r"[\d.]+[bm]", size):
+        return ""
+    alike = _alike(size)
+    named = [name for name in alike if name.endswith(f"-{size}")]
+    return next(iter(named or alike), "")
+
+
+MAX_SIZE_DIFFERENCE = 0.2
+"""Presets that differ by more of a size are not taken for it."""
 
 
 def no_model(name: str, hint: str) -> InputError:
     """The error for a name that stands for nothing."""
     if name.startswith(("/", "./", "../", "~")):
         return InputError(f"There is no file or folder {shorten(name)}.")
+    refused = unplanned(name)
+    if refused is not None:
+        return refused
     guess = instead(name)
     guess = f"; {guess}" if guess.startswith("did you") else f". {guess}".rstrip()
-    # several aliases may be those of one preset
-    suggestions = list(dict.fromkeys(_similar(name, 16)))[:MAX_SUGGESTIONS]
-    similar = f" Similar: {', '.join(sorted(suggestions))}." if suggestions else ""
+    suggestions = neighbours(name)
+    similar = f" Similar: {', '.join(suggestions)}." if suggestions else ""
     listing = f"`dscale models` lists all {len(model_names())}."
     return InputError(f"There is no model {shorten(name)}{guess or '.'}{similar} {listing} {hint}".rstrip())
+
+
+def unplanned(name: str) -> InputError | None:
+    """The error for a name of which it is known why it cannot be planned; None for others."""
+    for row in beside(__file__, "unplanned.toml")["models"]:
+        if re.search(row["name"], spelled(name)):
+            return InputError(f"{shorten(name)} is not planned here. {row['why']}")
+    return None
 
 
 def instead(name: str) -> str:
@@ -176,25 +221,22 @@ def instead(name: str) -> str:
     return f"did you mean {close!r}?" if close else ""
 
 
-@cache
-def _file(stem: str) -> dict[str, dict[str, Any]]:
-    return tomllib.loads((PRESETS / f"{stem}.toml").read_text(encoding="utf-8"))
-
-
 def preset(name: str) -> dict[str, Any]:
     """A preset's table, merged over that of its base."""
-    if not is_preset(name):
+    target = reading(name)
+    if target is None:
         raise no_model(name, "A config.json, a folder, a .gguf, a .toml or org/name of the Hub works too.")
-    stem, preset_name = _index()[plain(name)]
-    table = {"name": preset_name} | _file(stem)[preset_name]
+    stem, preset_name = target.entry
+    table = {"name": preset_name} | tables(stem)[preset_name]
     if "base" in table:
         base = {key: value for key, value in preset(table["base"]).items() if key not in ("aliases", "name")}
-        table = _merged(base, table)
+        table = merged(base, table)
     if plain(name, "") != plain(name):
         # the name says how the weights are stored (llama3-70b-fp8), as publishers of such checkpoints do it
         for row in beside(__file__, "published.toml")["names"]:
-            if re.search(row["name"], name.strip()):
-                return table | {"name": name.strip(), "quantization_config": row["config"]}
+            match = re.search(row["name"], name.strip())
+            if match and not ("unless" in row and "quantization_config" in table):
+                return table | {"name": name.strip(), "quantization_config": row["config"] | match.groupdict()}
     return table
 
 
@@ -221,22 +263,13 @@ def _published(name: str) -> "Transformer":
     return _from_table(preset(name), None, "")
 
 
-def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Two tables as one; inner tables are merged too."""
-    merged = dict(below)
-    for key, value in above.items():
-        if isinstance(value, Mapping) and isinstance(merged.get(key), Mapping):
-            value = _merged(merged[key], value)
-        merged[key] = value
-    return merged
-
-
 def _from_table(table: Mapping[str, Any], assume: Assumed | None, family: str) -> "Transformer":
     from dragonscale.models.huggingface import load_config
 
     fields = {key: value for key, value in table.items() if key not in _ABOUT}
     model = load_config(fields, str(table["name"]), assume, family)
-    return replace(model, sources={"config": str(table.get("source", ""))})
+    task = str(table.get("task") or model.task)
+    return replace(model, sources={"config": str(table.get("source", ""))}, task=task)
 
 
 def toml_fields(path: Path) -> dict[str, Any]:
@@ -248,7 +281,7 @@ def toml_fields(path: Path) -> dict[str, Any]:
     if not isinstance(table["base"], str):
         raise InputError(f"{shorten(str(path))} has a base of {shorten(table['base'])}, which is not a name.")
     below = preset(table["base"])
-    return _merged(below, _spelt(table, below))
+    return merged(below, _spelt(table, below))
 
 
 def toml_model(path: Path, assume: Assumed | None = None, family: str = "") -> "Transformer":

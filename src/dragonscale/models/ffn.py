@@ -38,7 +38,8 @@ class Moe(Written):
     without a loss, kept in the checkpoint but not trained by gradients. `shared_gate` scales the shared expert's output
     by a learnt sigmoid. `hashed` picks experts from a fixed table of the token's id; the router then only weighs them.
     `expert_scale` is a learnt factor for each expert's weight.
-    `latent` is the smaller width at which the experts work, between a projection down and one up. `bias` gives the
+    `latent` is the smaller width at which the experts work, between a projection down and one up (`latent_norm`: after
+    a norm). `bias` gives the
     experts biases, `shared_bias` the shared one, `out_bias` their sum. `zero_experts` are routed to like the others and
     return what they are given; `experts_per_token` does not count them.
     """
@@ -55,6 +56,7 @@ class Moe(Written):
     shared_bias: bool = False
     hashed: bool = False
     latent: int | None = None
+    latent_norm: bool = False
     expert_scale: bool = False
     zero_experts: int = 0
     out_bias: bool = False
@@ -105,6 +107,12 @@ class MlpAndMoe(BesideMoe):
         # X2 is the experts' own normed input, X3 what their router reads
         experts = (*renamed([router], {"X": "X3"}), *renamed(sparse, {"X": "X2"}))
         return (*renamed(dense, names, {"f": "f0"}), *before, *experts, *after)
+
+
+@dataclass(frozen=True)
+class AttentionResidual(Written):
+    """Kimi K3's residual stream: each half reads a softmax over the outputs of earlier blocks of layers. Its weights
+    are counted; that these outputs are read again is not."""
 
 
 @dataclass(frozen=True)

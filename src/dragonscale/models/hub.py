@@ -17,7 +17,7 @@ from pathlib import Path
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.installing import install_hint
-from dragonscale.models.catalogue import instead, nearest_preset
+from dragonscale.models.catalogue import instead, nearest_preset, unplanned
 
 _SITE = re.compile(r"^(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/", re.IGNORECASE)
 _WORD = r"[A-Za-z0-9](?:[\w.-]{0,94}[A-Za-z0-9_])?"
@@ -80,6 +80,9 @@ def fetch_config(name: HubName) -> Path:
         from huggingface_hub.utils import disable_progress_bars  # pyright: ignore[reportMissingImports]
         from huggingface_hub.utils.logging import set_verbosity_error  # pyright: ignore[reportMissingImports]
     except ImportError:
+        refused = unplanned(name.repo)
+        if refused is not None:
+            raise refused from None
         close = nearest_preset(name.repo)
         guess = f" (the nearest preset is {close!r})" if close else ""
         raise InputError(
@@ -90,6 +93,9 @@ def fetch_config(name: HubName) -> Path:
     disable_progress_bars()
     set_verbosity_error()  # it logs every try
     if not reachable():  # it would try for half a minute
+        refused = unplanned(name.repo)
+        if refused is not None:
+            raise refused
         guess = instead(name.repo.rpartition("/")[2])
         more = f". {guess}" if guess else "."
         if guess.startswith("did"):  # a question, which goes on with the sentence

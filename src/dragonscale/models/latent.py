@@ -21,6 +21,7 @@ The output leaves through a low-rank projection of each group of heads.
 """
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from dragonscale.errors import InputError
 from dragonscale.models.component import Written
@@ -34,7 +35,7 @@ class LatentAttention(Written):
 
     `q_rank` of None projects queries directly. An indexer (sparse attention) scores all keys with a few small heads and
     lets the attention read only the best `index_top`; `index_own` of False reuses the choice of an earlier layer.
-    `gate` scales each head's result by a sigmoid of one number.
+    `gate` scales each head's result by a sigmoid of one number (`head`), or of one for each of its values (`full`).
     """
 
     n_heads: int
@@ -48,7 +49,7 @@ class LatentAttention(Written):
     index_dim: int | None = None
     index_top: int | None = None
     index_own: bool = True
-    gate: bool = False
+    gate: Literal["", "head", "full"] = ""
 
     @property
     def key_dim(self) -> int:

@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Any
 from dragonscale.errors import InputError, shorten
 from dragonscale.models import hub
 from dragonscale.models.assumed import Asked, assumed_fields, read_asked
-from dragonscale.models.catalogue import is_preset, preset, preset_model, toml_fields, toml_model
+from dragonscale.models.catalogue import is_preset, preset, preset_model, preset_of_size, toml_fields, toml_model
+from dragonscale.models.preset_files import reading
 from dragonscale.pasted import may_name_files
 
 if TYPE_CHECKING:
@@ -44,11 +45,20 @@ def load_model(
     request = Asked(request.text, request.assume | dict(assume or {}), family or request.family)
     if not request.text.strip():
         raise InputError("The model's name is empty; write a preset such as 'llama3-70b' or a path.")
-    return (
-        _from_path(request)
-        or _from_hub(request)
-        or _named(preset_model(request.text, request.assume, request.family), request)
+    return _from_path(request) or _from_hub(request) or _of_size(request) or _from_preset(request, request.text)
+
+
+def _of_size(request: Asked) -> "Transformer | None":
+    """A preset for a number of parameters (`8b`), which says that it stands for it; None for other names."""
+    name = preset_of_size(request.text)
+    if not name:
+        return None
+    model = preset_model(name, request.assume, request.family)
+    note = (
+        f"{request.text.strip()} is taken as {name}, a dense preset of that size; `dscale estimate --params "
+        f"{request.text.strip()}` counts without an architecture."
     )
+    return replace(_named(model, request), notes=(*model.notes, note))
 
 
 def model_fields(model: str | Path) -> Mapping[str, Any]:
@@ -158,17 +168,35 @@ def _from_hub(request: Asked) -> "Transformer | None":
 
         return load_folder(folder, request.assume, request.family, name.repo)
     if is_preset(name.repo):
-        model = preset_model(name.repo, request.assume, request.family)
-        note = f"{shorten(name.repo)} is read as the preset {model.name}{_other_format(name.repo, model)}."
-        if model.name == name.repo:
-            dtypes = " and ".join(sorted({*model.weight_dtypes.values()}))
-            note = (
-                f"{shorten(name.repo)} is read as a preset with weights in {dtypes}, as such checkpoints are published."
-            )
-        return _named(replace(model, notes=(note, *model.notes)), request)
+        return _from_preset(request, name.repo)
     from dragonscale.models.huggingface import load_config
 
     return load_config(hub.fetch_config(name), name.repo, request.assume, request.family)
+
+
+def _from_preset(request: Asked, name: str) -> "Transformer":
+    """The preset that a name stands for, with a note on how the name was read."""
+    model = preset_model(name, request.assume, request.family)
+    note = _reading_note(name, model)
+    if note:
+        model = replace(model, notes=(note, *model.notes))
+    return _named(model, request)
+
+
+def _reading_note(name: str, model: "Transformer") -> str:
+    """What a name was read as; empty for another spelling of a preset's own."""
+    target = reading(name)
+    if target is None:
+        return ""
+    read = f"{shorten(name)} is read as the preset {target.entry.name}"
+    if model.name == name.strip() != target.entry.name:  # the name says the format too
+        dtypes = " and ".join(sorted({*model.weight_dtypes.values()}))
+        read += f" with weights in {dtypes}, as such checkpoints are published"
+    elif "/" in name:
+        read += _other_format(name, model)
+    elif not target.what:
+        return ""
+    return f"{read} ({target.what})." if target.what else f"{read}."
 
 
 def _other_format(repo: str, model: "Transformer") -> str:

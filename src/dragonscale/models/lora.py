@@ -73,12 +73,17 @@ def adapted(program: Program, adapters: Adapters) -> Program:
     are left out."""
     if adapters.scalar:
         *others, head = program.sections
-        program = replace(program, sections=(*others, replace(head, dims=head.dims | {"v": 1})), extras=())
+        head = replace(head, dims=head.dims | {"v": 1})
+        program = replace(program, sections=(*others, head), extras=_towers(program))
     if not adapters.rank:
         return program
     embed, *blocks, head = map(_frozen, program.sections)
     sections = (embed, *(with_adapters(block, adapters) for block in blocks), head)
-    return replace(program, sections=sections, extras=())
+    return replace(program, sections=sections, extras=_towers(program))
+
+
+def _towers(program: Program) -> tuple[Section, ...]:
+    return tuple(section for section in program.extras if not section.name.startswith("mtp"))
 
 
 def _frozen(section: Section) -> Section:

@@ -71,7 +71,7 @@ class DeltaAttention(Convolved):
 
     `n_kv_heads` query and key heads serve `n_heads` value heads. Short convolutions of width `kernel` run over
     queries, keys and values. The decay is one number per head (`head`), or one per channel through two thin matrices of
-    `rank` (`channel`), and so is the output gate: a full projection, or two thin ones.
+    `rank` (`channel`), and so is the output gate: a full projection, or two thin ones unless `full_gate` is on.
     """
 
     n_heads: int
@@ -81,6 +81,12 @@ class DeltaAttention(Convolved):
     kernel: int = 4
     decay: Literal["head", "channel"] = "head"
     rank: int | None = None
+    full_gate: bool = False
+
+    @property
+    def thin_gate(self) -> bool:
+        """Whether the output gate goes through two thin matrices."""
+        return self.rank is not None and not self.full_gate
 
     @property
     def forget(self) -> str:

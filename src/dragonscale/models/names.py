@@ -38,11 +38,26 @@ def checked_name(name: object, where: str) -> str:
     return name
 
 
-_WORDS = "instruct|chat|base|hf|it|pt|bf16|2507|preview"
-FORMATS = r"fp8|nvfp4|mxfp4|fp4|awq|gptq|int4|int8|w4a16|w8a8|quantized\.w4a16|quantized\.w8a8|dynamic|block"
+_WORDS = "instruct|chat|base|hf|it|pt|bf16|fp16|f16|2507|preview"
+GGUF_TYPES = r"(?:ud-)?[it]?q\d(?:-(?:[01k]|xxs|xs|s|m|l|xl|nl))*"
+"""A format of GGUF files in a name whose underscores are hyphens: `q4-k-m`, `iq2-xxs`, `ud-q4-k-xl`."""
+FORMATS = (
+    "fp8|nvfp4|mxfp4|fp4|awq|gptq|int4|int8|w4a16|w8a8|quantized\\.w4a16|quantized\\.w8a8|dynamic|block"
+    rf"|gguf|ggml|i1|imat|mlx|exl2|exl3|h\d|[\d.]+bpw|bnb|unsloth|qat|\d-?bits?|{GGUF_TYPES}"
+)
 """What the name of a quantised checkpoint ends with."""
 
 _BEFORE_VERSION = re.compile(r"-(?:instruct|chat|base|it|hf)(?=-v\d)")
+
+
+def spelled(name: str, formats: str = FORMATS) -> str:
+    """The last part of a name in small letters with hyphens, without the endings that do not matter.
+
+    >>> spelled("TheBloke/Llama-2-13B-chat-GGUF"), spelled("qwen3:30b-a3b-q4_K_M")
+    ('llama-2-13b', 'qwen3-30b-a3b')
+    """
+    name = re.sub("[_: ]", "-", name.strip().rsplit("/", 1)[-1].lower()).removeprefix("meta-")
+    return re.sub(rf"(?:[-.](?:{_WORDS}|{formats or '-'}))+$", "", _BEFORE_VERSION.sub("", name))
 
 
 def plain(name: str, formats: str = FORMATS) -> str:
@@ -51,7 +66,4 @@ def plain(name: str, formats: str = FORMATS) -> str:
     >>> plain("meta-llama/Meta-Llama-3.1-405B-Instruct-FP8"), plain("llama3.1-405b")
     ('llama3.1405b', 'llama3.1405b')
     """
-    name = name.strip().rsplit("/", 1)[-1].lower().replace("_", "-").removeprefix("meta-")
-    return re.sub(
-        r"[^a-z0-9.]", "", re.sub(rf"(?:-(?:{_WORDS}|{formats or '-'}))+$", "", _BEFORE_VERSION.sub("", name))
-    )
+    return re.sub(r"[^a-z0-9.]", "", spelled(name, formats))

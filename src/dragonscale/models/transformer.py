@@ -46,8 +46,9 @@ class Transformer:
     beside the language model: multi-token heads (`mtp`), a vision tower (`vision`). `weight_dtypes` gives the stored
     dtype of the parts that are not in `dtype`, `quantization` how they are meant to be multiplied. `context` is the
     longest sequence it was made for. `stored` are the bytes that the checkpoint's own files hold by format, where these
-    were read; `notes` what was made of a config that is not plain. `config` are the fields that it was read from, with
-    what was assumed; empty where it was written in sizes.
+    were read; `task` is `embed`, `encode` or `rerank` where it answers with its prompt alone; `notes` what was made of
+    a config that is not plain. `config` are the fields that it was read from, with what was assumed; empty where it was
+    written in sizes.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Transformer:
     stored: dict[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     adapters: Adapters = Adapters()
+    task: str = ""
     config: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def __repr__(self) -> str:

@@ -44,7 +44,7 @@ def names_config(text: str) -> bool:
     return len(text.split()) > 1 and text.strip().endswith((".yaml", ".yml", ".json", ".py"))
 
 
-SERVERS = ("vllm serve", "sglang serve", "trtllm-serve", "trtllm-serve serve")
+SERVERS = ("vllm serve", "sglang serve", "trtllm-serve", "trtllm-serve serve", "ollama run")
 """Commands that start a server with nothing but a model after them, or with none where it is given beside."""
 
 

@@ -135,8 +135,8 @@ def shipped_table(package: str, name: str) -> dict[str, Any]:
 def canonical_name(name: str, kind: str, known: Container[str]) -> str:
     """The name of a stack or an engine (`kind`), given an alias of it or another spelling.
 
-    >>> canonical_name("llama_cpp", "engines", ["generic"]), canonical_name("vLLM", "engines", ["vllm"])
-    ('generic', 'vllm')
+    >>> canonical_name("llama_cpp", "engines", ["llama.cpp"]), canonical_name("vLLM", "engines", ["vllm"])
+    ('llama.cpp', 'vllm')
     >>> canonical_name("megatron", "stacks", ["megatron", "megatron-lm"])
     'megatron-lm'
     """

@@ -33,6 +33,8 @@ class Backlog:
     backlog: int
     waiting: int
     grows: bool
+    is_burst: bool = False
+    """Whether these arrivals came in less time than a request takes, so that nobody can say whether it keeps up."""
 
 
 def load_of(result: SimulationResult, scaled: bool = False) -> Backlog | None:
@@ -58,7 +60,8 @@ def load_of(result: SimulationResult, scaled: bool = False) -> Backlog | None:
         # few or none of these arrivals ended meanwhile: the rate of the whole run
         served = result.departures[-1].finished / result.departures[-1].seconds
     backlog = last.arrived - last.finished - last.refused
-    return Backlog(arrivals / seconds, served, growth * arrivals / seconds, backlog, last.waiting, grows)
+    is_burst = seconds <= service_s
+    return Backlog(arrivals / seconds, served, growth * arrivals / seconds, backlog, last.waiting, grows, is_burst)
 
 
 def _slope(points: Sequence[Checkpoint], settled: bool) -> float:

@@ -68,6 +68,7 @@ def may_be_benchmark(head: str) -> bool:
     ... )
     (True, False)
     """
+    # a mark of the encoding may stand before the text
     begin = head.lstrip("\ufeff \t\r\n")
     others = [f'"{key}":' for key in ("input_length", "input_ids", "length", "tokens", "num_tokens", "n_tokens")]
     return begin.startswith(("{", "[")) and not any(key in head.replace('" :', '":') for key in others)
@@ -75,6 +76,7 @@ def may_be_benchmark(head: str) -> bool:
 
 def parse_benchmark(text: str, name: str) -> BenchmarkFile | None:
     """The requests of a file's text; None where it is no file of these kinds. `name` is how messages call it."""
+    # the objects of the file: the first tells the kind
     documents = _documents(text)
     if not documents:
         return None
@@ -84,11 +86,12 @@ def parse_benchmark(text: str, name: str) -> BenchmarkFile | None:
     else:
         return None
     try:
-        requests = [request for request in kind.read(documents) if request.input_tokens and request.output_tokens]
-    except (msgspec.MsgspecError, ValueError) as error:
+        requests = [request for request in kind.read(documents) if min(request[1:]) > 0]
+    except (msgspec.MsgspecError, ValueError, OverflowError) as error:
         raise InputError(f"{name} looks like {kind.title} and cannot be read as one: {error}.") from None
     if not requests:
         raise InputError(f"{name} is {kind.title} without any request whose lengths it has{kind.lacking}.")
+    # as they were sent: some files have them in the order in which they ended
     if all(request.arrival_s is not None for request in requests):
         requests.sort(key=lambda request: request.arrival_s or 0.0)
     return BenchmarkFile(kind.title, tuple(requests), kind.detail)
@@ -96,6 +99,7 @@ def parse_benchmark(text: str, name: str) -> BenchmarkFile | None:
 
 def _documents(text: str) -> list[Any]:
     """The JSON of a file: the items of a list, one object, or an object a line; empty where it is no JSON."""
+    # one document, or an object a line
     try:
         whole = msgspec.json.decode(text)
         return whole if isinstance(whole, list) else [whole]
@@ -113,6 +117,7 @@ def estimated_tokens(text: str) -> int:
     >>> estimated_tokens("What is the capital of France?"), estimated_tokens("法国的首都是什么")
     (8, 5)
     """
+    # characters that English is written in
     plain = sum(map(str.isascii, text))
     return math.ceil(plain * ASCII_TOKENS + (len(text) - plain) * OTHER_TOKENS)
 
@@ -126,6 +131,7 @@ class _Result(msgspec.Struct):
 def _results(documents: list[Any]) -> Iterator[BenchmarkRequest]:
     """The last run of a file that runs were appended to."""
     run = msgspec.convert(documents[-1], _Result, strict=False)
+    # older releases write no times
     times: Iterable[float | None] = run.start_times or [None] * len(run.input_lens)
     for prompt, output, time in zip(run.input_lens, run.output_lens, times, strict=True):
         yield BenchmarkRequest(time, prompt, output, prompt + output)
@@ -146,8 +152,11 @@ class RecordPaths:
 
     def __call__(self, documents: list[Any]) -> Iterator[BenchmarkRequest]:
         records = documents
+        # a report of several benchmarks, each with its requests
         if self.lists:
-            records = [record for part in _at(documents[0], self.lists) for record in _at(part, self.records) or ()]
+            records = []
+            for part in _list_at(documents[0], self.lists):
+                records += _list_at(part, self.records)
         for record in records:
             prompt, output = _at(record, self.prompt), _at(record, self.output)
             # a request that failed, or warmed the server up, has no lengths that count
@@ -155,7 +164,9 @@ class RecordPaths:
                 continue
             time = next((at for path in self.times if (at := _at(record, path)) is not None), None)
             arrival_s = None if time is None else msgspec.convert(time, float, strict=False) / self.second
-            prompt, output = (round(msgspec.convert(length, float, strict=False)) for length in (prompt, output))
+            # lengths are averages of one, with a point, in some files
+            prompt = round(msgspec.convert(prompt, float, strict=False))
+            output = round(msgspec.convert(output, float, strict=False))
             yield BenchmarkRequest(arrival_s, prompt, output, prompt + output)
 
 
@@ -170,6 +181,12 @@ def _at(record: Any, path: str) -> Any:
             return None
         record = record.get(key)
     return record
+
+
+def _list_at(record: Any, path: str) -> list[Any]:
+    """The list that stands at keys with dots between; empty where there is none."""
+    value = _at(record, path)
+    return value if isinstance(value, list) else []
 
 
 _GUIDELLM = RecordPaths(
@@ -203,6 +220,7 @@ def _conversations(documents: list[Any]) -> Iterator[BenchmarkRequest]:
     """The first two turns are the prompt and its answer, as benchmarks of servers take them."""
     for conversation in msgspec.convert(documents, list[_Conversation], strict=False):
         turns = [turn.value or str(turn.content or "") for turn in conversation.conversations or conversation.messages]
+        # a question that nobody answered is no request
         if len(turns) >= 2:
             tokens = list(map(estimated_tokens, turns))
             yield BenchmarkRequest(None, tokens[0], tokens[1], sum(tokens))
@@ -230,17 +248,17 @@ def _genai_perf(documents: list[Any]) -> Iterator[BenchmarkRequest]:
             yield BenchmarkRequest(request.timestamp / 1e9, prompt, output, prompt + output)
 
 
-def _texts_of(payload: str) -> str:
+def _texts_of(payload: Any) -> str:
     """The contents of an OpenAI request, or of a response or a part of one that is streamed."""
     try:
-        value = json.loads(payload.removeprefix("data:").strip() or "{}")
+        value = json.loads(str(payload).removeprefix("data:").strip() or "{}")
     except ValueError:  # the end of a stream, `data: [DONE]`, says nothing
         return ""
-    if not isinstance(value, dict):
-        return ""
-    choices = [choice.get("message") or choice.get("delta") or choice for choice in value.get("choices", ())]
-    parts = [value, *value.get("messages", ()), *choices]
-    texts = [str(part.get(key) or "") for part in parts for key in ("content", "text", "prompt")]
+    parts = [value, *_list_at(value, "messages")]
+    # a whole answer has messages, a stream deltas
+    for choice in _list_at(value, "choices"):
+        parts += [_at(choice, "message") or _at(choice, "delta") or choice]
+    texts = [str(_at(part, key) or "") for part in parts for key in ("content", "text", "prompt")]
     return " ".join(filter(None, texts))
 
 

@@ -335,6 +335,9 @@ class SimulationResult:
     watched: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     trace: dict[str, Any] = field(default_factory=dict)
     classes: tuple[ClassResult, ...] = ()
+    input_tokens: int = 0
+    output_tokens: int = 0
+    """Tokens of all requests that ended, measured or not."""
 
     def busy(self, replica: ReplicaUse) -> float:
         """The fraction of the time that a replica is busy, until its pool has nothing more to do: one that prefills

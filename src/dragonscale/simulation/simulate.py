@@ -50,7 +50,11 @@ def _throughput(run: Simulation) -> Throughput:
         tally.good = sum(kind.good for kind in run.kinds)
     start = run.marks.get(tally.first, (0.0, 0.0, 0.0, 0.0))
     end = run.marks.get(tally.last, run.mark())
-    seconds, finished, prompts, outputs = (late - early for early, late in zip(start, end, strict=True))
+    # a burst: none of what came meanwhile had ended by then, so the rates are those of the whole run
+    window = (start, end)
+    if 0 < end[0] - start[0] < tally.times["e2e_s"].summary().mean.value:
+        window = ((0.0, 0.0, 0.0, 0.0), run.mark())
+    seconds, finished, prompts, outputs = (late - early for early, late in zip(*window, strict=True))
     good = _over(tally.good, tally.measured)
     # arrivals end before the run does: their rate is over the time in which they came
     until = tally.last_arrival_s + run.fleet.overhead_s
@@ -185,4 +189,6 @@ def report(run: Simulation) -> SimulationResult:
         watched=run.shared.watch.tracks(end) if run.shared.watch is not None else {},
         trace=run.shared.recorder.trace(points) if run.shared.recorder is not None else {},
         classes=tuple(map(_class, run.kinds)),
+        input_tokens=tally.input_tokens,
+        output_tokens=tally.output_tokens,
     )

@@ -8,16 +8,19 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from dragonscale.blocks.sheet import NextStep, Sheet
+from dragonscale.blocks.sheet import NextStep, Sheet, several
 from dragonscale.commands.compare.compare_blocks import compare_blocks
 from dragonscale.commands.compare.compare_charts import draw
 from dragonscale.commands.compare.compare_records import CompareReport, Side
 from dragonscale.commands.compare.sides import (
     DOLLARS,
+    SERVED,
+    SLOWEST,
     TOKENS,
     difference,
     keyed,
     seconds_of,
+    served_figures,
     serving_side,
     training_side,
 )
@@ -26,6 +29,8 @@ from dragonscale.commands.questions.flag import written
 from dragonscale.commands.questions.train import CompareQuestion, TrainQuestion
 from dragonscale.commands.record import Face, Record, bind
 from dragonscale.commands.serve.answer import answer as answer_serving
+from dragonscale.commands.serve.engines import programs_of
+from dragonscale.commands.serve.measured import loaded_runs
 from dragonscale.commands.serve.serve_question import ServeQuestion
 from dragonscale.commands.serve.serve_question import read_question as read_serving
 from dragonscale.commands.serve.serve_question import said_by as saved_words
@@ -47,10 +52,15 @@ from dragonscale.training.plan.plan_file import given_settings, is_plan_path, lo
 from dragonscale.training.plan.tuning import FIELDS
 
 BEST = "best"
+# Part by which sides may differ in what they serve of a load and count as alike.
+SAME_LOAD = 0.02
 # Sides that are still read side by side.
 MAX_SIDES = 12
+ADAPTER_FLAGS = ("lora_rank", "lora_targets", "frozen")
 # Entries of a plan file that only a serving plan has.
 _SERVING = {"engine", "traffic", "targets", "launch", "speculation", "prefill", "replicas"}
+# Flags of serving that every side has alike, beside targets and the load.
+_SERVED = ("prompt", "output", "kv_dtype", "max_seqs", "memory_fraction")
 # Settings that plans of training and of serving both have.
 _OF_BOTH = frozenset({"tensor", "pipe", "expert", "data", "context"})
 _MEASURED = re.compile(r"(?P<plan>.*\S)\s*=\s*(?P<time>[\d.]+\s*(?:ms|s|min))")
@@ -64,6 +74,7 @@ class Contender:
     on: Any = ""
     software: str = ""
     measured: str = ""
+    method: str = ""
 
 
 @dataclass(frozen=True)
@@ -90,14 +101,17 @@ def read_question(question: CompareQuestion) -> CompareAsked:
         serving = True
         notes = ["Compared for serving; --batch 4M --seq 8192 compares training."]
     places = _several(question.on)
-    programs = _programs(question.engine if serving else question.stack)
-    candidates = [replace(plan, on=on, software=software) for plan, on, software in product(plans, places, programs)]
+    programs = programs_of(question.engine if serving else question.stack)
+    methods = [""] if serving else comma_list(question.method) or [""]
+    candidates: list[Contender] = []
+    for plan, on, software, method in product(plans, places, programs, methods):
+        candidates.append(replace(plan, on=on, software=software, method=method))
     if question.measured.strip():
         candidates[0] = replace(candidates[0], measured=question.measured.strip())
     if not 2 <= len(candidates) <= MAX_SIDES:
         raise InputError(
             f"A comparison has 2 to {MAX_SIDES} sides and this has {len(candidates)}; give several plans "
-            '("tp8 pp4 dp16" best), several slices (--on h100:512,v5p:8x8x8) or several of --stack or --engine.'
+            '("tp8 pp4 dp16" best), several slices (--on h100:512,v5p:8x8x8) or several of --stack, --engine, --method.'
         )
     # a plan file may name its model
     if not written(question.model) and not any(str(plan.plan).endswith(".toml") for plan in plans):
@@ -209,7 +223,7 @@ def _read_plan(thing: Any) -> Contender:
 
 def _serves(question: CompareQuestion, plans: list[Contender]) -> bool:
     """Whether it is about serving: its lengths or engines are given, or a plan file is one of serving."""
-    serving_flags = any((question.prompt, question.output, question.engine, question.ttft, question.tpot))
+    serving_flags = any(getattr(question, name) for name in (*_SERVED, "engine", "ttft", "tpot", "rate", "requests"))
     # of each plan file: whether it has entries that only a serving plan has
     saved: list[bool] = []
     for plan in plans:
@@ -231,23 +245,6 @@ def _several(things: Any) -> list[Any]:
     if not isinstance(things, str):
         return [things]
     return comma_list(things) or [""]
-
-
-def _programs(text: str) -> list[str]:
-    """Stacks or engines; what has an = is a setting of the one before it.
-
-    >>> _programs("vllm,max_seqs=64,sglang"), _programs("")
-    (['vllm,max_seqs=64', 'sglang'], [''])
-    """
-    programs: list[str] = []
-    for part in comma_list(text):
-        if "=" in part:
-            if not programs:
-                raise InputError(f"{shorten(part)} is a setting without an engine before it.")
-            programs[-1] += f",{part}"
-        else:
-            programs.append(part)
-    return programs or [""]
 
 
 # The answer to `dscale compare`: each side asked as `train` or `serve` would be, then held against the first.
@@ -312,11 +309,20 @@ def _flags(question: CompareQuestion, names: tuple[str, ...], side: Contender, s
 def _train(question: CompareQuestion, side: Contender, job: dict[str, Any], listener: Listener) -> Any:
     flags = _flags(question, ("seq", "tokens", "numerics", *FIELDS), side, "stack")
     whole = job | flags | {"measured": side.measured, "alone": bool(side.plan)}
-    return ask_train(TrainQuestion(**whole, top=1), listener)
+    if side.method:
+        whole["method"] = side.method
+    if side.method == "full":  # a rank and a format of frozen weights are of the sides that have adapters
+        whole = {name: value for name, value in whole.items() if name not in ADAPTER_FLAGS}
+    report = ask_train(TrainQuestion(**whole, top=1), listener)
+    if report.plans or not side.method or "," in written(side.on):
+        return report
+    # nothing fits: what the usual plan needs, part by part
+    usual = whole | {"plan": "z0", "alone": True}
+    return ask_train(TrainQuestion(**usual, top=1), Listener())
 
 
 def _serve(question: CompareQuestion, side: Contender, job: dict[str, Any], listener: Listener) -> Any:
-    flags = _flags(question, ("prompt", "output", "ttft", "tpot"), side, "engine")
+    flags = _flags(question, (*_SERVED, "ttft", "tpot"), side, "engine")
     saved = served_by(side.plan) if is_plan_path(side.plan) else job
     whole = job | flags | {"model": flags.get("model", saved.get("model", ""))}
     if not whole["model"]:
@@ -324,7 +330,10 @@ def _serve(question: CompareQuestion, side: Contender, job: dict[str, Any], list
     understood = read_serving(ServeQuestion(**whole, top=1))
     for text in understood.notes:
         listener.note(text)
-    return answer_serving(understood)
+    answer = answer_serving(understood)
+    if question.rate.strip() or question.requests:
+        answer.counted_runs = loaded_runs(understood, answer, question.rate, question.requests)
+    return answer
 
 
 def compared(answers: list[Any], serving: bool) -> CompareReport:
@@ -353,12 +362,40 @@ def compared(answers: list[Any], serving: bool) -> CompareReport:
     if any(side.terms and not side.feasible for side in sides):
         report.notes.append("Times of what cannot run are as if it could.")
     report.notes += [*_measured(sides), *_heads(sides)]
+    report.memories = _memories(answers, sides)
     report.overtakes += _by_price(sides)
     if serving:
         report.notes += _slow_ends(answers, sides)
     elif len(answers) == 2:
         report.overtakes += _by_hardware(answers, sides)
     return report
+
+
+def _memories(answers: list[Any], sides: list[Side]) -> list[str]:
+    """How much less memory each side of fine-tuning takes than the one that takes most, and what rules both."""
+    if len(answers) < 2 or not all(isinstance(answer, TrainReport) for answer in answers):
+        return []
+    if not any(answer.asked is not None and answer.asked.job.tuning.tunes for answer in answers):
+        return []
+    most = max(sides, key=lambda side: side.hbm_bytes)
+    sentences = [f"Memory of {side.key} ({side.label}): {_parts(side)}." for side in sides if side.memory]
+    for side in sides:
+        if side is most or not side.memory:
+            continue
+        saved = 1 - side.hbm_bytes / most.hbm_bytes
+        largest = max(side.memory, key=lambda part: part.bytes)
+        share = largest.bytes / side.hbm_bytes
+        sentences.append(
+            f"{side.key} takes {saved:.0%} less memory than {most.key}; {share:.0%} of it is {largest.name}."
+        )
+    return sentences
+
+
+def _parts(side: Side) -> str:
+    """The parts of a side's memory of at least a hundredth, the largest first."""
+    parts = sorted(side.memory, key=lambda part: -part.bytes)
+    named = [f"{part.name} {part.bytes / 1e9:.2f} GB" for part in parts if part.bytes >= side.hbm_bytes / 100]
+    return f"{side.hbm_bytes / 1e9:.1f} GB, of it {', '.join(named)}"
 
 
 # Terms of a training step: the matmuls of the output head, and the wait of other pipeline stages for the longest.
@@ -390,7 +427,8 @@ def next_command(report: CompareReport) -> str:
     if written(side.plan):
         command += f' --plan "{best.plan}"'
     flags = {"batch": question.batch, "seq": question.seq, "tokens": question.tokens, "stack": best.software}
-    flags |= {name: getattr(question, name) for name in ("method", "lora_rank", "frozen", "dtype")}
+    flags |= {name: getattr(question, name) for name in ("lora_rank", "frozen", "dtype")}
+    flags["method"] = side.method or question.method
     for name, value in flags.items():
         if value:
             command += f" --{name.replace('_', '-')} {shlex.quote(str(value))}"
@@ -468,7 +506,7 @@ def _workload(answer: Any, serving: bool) -> str:
     work = answer.workload
     if serving:
         return f"prompts of {work.prompt:,} tokens, {work.output:,} output tokens"
-    return f"{work.batch_tokens:,} tokens a step ({work.sequences:,} sequences of {work.seq:,})"
+    return f"{work.batch_tokens:,} tokens a step ({several(work.sequences, 'sequence')} of {work.seq:,})"
 
 
 def _winner(sides: list[Side], kind: str) -> str:
@@ -479,10 +517,21 @@ def _winner(sides: list[Side], kind: str) -> str:
         return ""
     if kind == "training":
         return min(able, key=lambda side: seconds_of(side) / side.tokens).key
+    loaded = [name for side in able for name in served_figures(side)]
+    if loaded:
+        return _winner_under_load(able, loaded[0]).key
     meeting = [side for side in able if not side.problems] or able
     if all(side.figure(DOLLARS) for side in able):
         return min(meeting, key=lambda side: side.value(DOLLARS)).key
     return max(meeting, key=lambda side: side.value(TOKENS)).key
+
+
+def _winner_under_load(sides: list[Side], served: str) -> Side:
+    """The side that serves most of the load; of those that serve as much the one whose requests end soonest."""
+    most = max(side.value(served) for side in sides)
+    near = [side for side in sides if side.value(served) >= (1 - SAME_LOAD) * most]
+    slowest = served.removesuffix(SERVED) + SLOWEST
+    return min(near, key=lambda side: side.value(slowest))
 
 
 bind(CompareReport, Face(_blocks, draw))

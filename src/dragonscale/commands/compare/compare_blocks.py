@@ -48,6 +48,7 @@ def compare_blocks(report: CompareReport, detail: bool) -> Sheet:
         explained(terms) if (terms := _terms(report, detail)) is not None else None,
         settings,
         *(Prose(f"{side.key}: {side.measured}") for side in report.sides if side.measured),
+        Prose("\n".join(report.memories)),
         Prose("\n".join(report.overtakes), level=EXPLAINED),
         Prose("\n".join(report.notes), "dim", EXPLAINED),
     )

@@ -55,6 +55,7 @@ class Side(msgspec.Struct):
     problems: list[str] = []
     measured_s: float | None = None
     measured: str = ""
+    method: str = ""
 
     def figure(self, name: str) -> Figure | None:
         """A figure by its name, where the side has it."""
@@ -120,6 +121,8 @@ class CompareReport(Record):
     winner: str
     """The key of the fastest side (of serving: of the one with most tokens for a dollar or a chip)."""
     notes: list[str]
+    memories: list[str] = []
+    """Of fine-tuning: the parts of each side's memory, and how much less it is than the largest."""
     overtakes: list[str] = []
     """Prices, bandwidths and batches at which the order of two sides turns."""
 

@@ -15,6 +15,7 @@ from dragonscale.commands.compare.compare_records import (
     TermDifference,
 )
 from dragonscale.commands.serve.serve_records import ConfigReport, ServeReport
+from dragonscale.commands.serve.variant_records import CountedRun
 from dragonscale.commands.train.cost import usd_per_mtok
 from dragonscale.commands.train.train_records import PlanReport, TrainReport
 from dragonscale.physics.units import render
@@ -26,6 +27,9 @@ SETTINGS = ("tensor", "data", "expert", "context", "width", "pipe", "spread", "b
 STEP = "step"
 TOKENS = "tokens/s/chip"
 DOLLARS = "$/Mtok"
+# Ends of the names of figures under a load.
+SERVED = "requests/s"
+SLOWEST = "p90 of a request"
 # The fraction of all that differs which the named terms should reach, of how many terms at most, and the least that a
 # named term explains.
 EXPLAINED = 0.9
@@ -50,7 +54,7 @@ def training_side(report: TrainReport, index: int = 0) -> Side:
         Figure("cost", row.cost_usd, "USD"),
     ]
     side = _side(row, short_plan(row.plan), report.slice, row.stack, figures)
-    side.tokens, side.feasible = work.batch_tokens, row.feasible
+    side.tokens, side.feasible, side.method = work.batch_tokens, row.feasible, work.method
     for term in row.terms:
         side.terms.append(SideTerm(term.name, term.exposed_s, max(term.expected_s - term.exposed_s, 0.0)))
     side.memory = [HeldPart(part.name, part.bytes) for part in row.memory]
@@ -73,6 +77,8 @@ def serving_side(report: ServeReport, index: int = 0) -> Side:
         Figure(TOKENS, row.output_tokens_per_s_per_chip, "count", row.tokens_low, row.tokens_high),
         Figure(DOLLARS, row.cost_usd_per_mtok, "USD"),
     ]
+    for run in report.counted_runs:
+        figures += _run_figures(run)
     side = _side(row, row.plan, row.copy_slice, row.engine or report.workload.engine, figures)
     side.tokens = row.batch
     side.terms = [SideTerm(term.name, term.expected_s, 0.0) for term in row.terms]
@@ -81,6 +87,20 @@ def serving_side(report: ServeReport, index: int = 0) -> Side:
     side.settings = {name: getattr(row, name) for name in SETTINGS} | row.dtypes
     side.problems = list(row.violations)
     return side
+
+
+def _run_figures(run: CountedRun) -> list[Figure]:
+    """What became of a number of requests that came at a rate or together."""
+    if run.rate:
+        load = f"at {run.rate:.3g}/s"
+    else:
+        load = f"{run.requests:,} at once"
+    return [
+        Figure(f"{load}: {SERVED}", run.requests_per_s, "count"),
+        Figure(f"{load}: output tok/s", run.output_tokens_per_s, "count"),
+        Figure(f"{load}: TTFT", run.ttft_s, "s"),
+        Figure(f"{load}: {SLOWEST}", run.e2e_p90_s, "s"),
+    ]
 
 
 def _side(row: PlanReport | ConfigReport, plan: str, on: str, software: str, figures: list[Figure]) -> Side:
@@ -119,6 +139,7 @@ def keyed(sides: list[Side]) -> list[Side]:
     plans = {side.plan for side in sides}
     slices = {side.slice for side in sides}
     programs = {side.software for side in sides}
+    methods = {side.method for side in sides}
     labelled: list[Side] = []
     for number, side in enumerate(sides):
         parts: list[str] = []
@@ -128,6 +149,8 @@ def keyed(sides: list[Side]) -> list[Side]:
             parts.append(f"on {side.slice}")
         if len(programs) > 1:
             parts.append(f"with {side.software}")
+        if len(methods) > 1:
+            parts.append(f"by {side.method}")
         labelled.append(msgspec.structs.replace(side, key=_letter(number), label=" ".join(parts) or side.plan))
     return labelled
 
@@ -199,18 +222,40 @@ def bands_apart(first: Side, second: Side, kind: str, scale: float = 1.0) -> boo
 
 def _sentence(first: Side, second: Side, ratio: float, terms: list[TermDifference], kind: str) -> str:
     """How much faster the second is and by what."""
-    step = {"training": "", "serving": " a decode step"}[kind]
+    step = {"training": "", "serving": " for a decode step"}[kind]
     text = f"{second.key} ({second.label}) "
     if abs(ratio - 1) < TIE_TOLERANCE:
         text += f"takes as long{step} as {first.key}"
     else:
-        text += f"is {_much(ratio)} {'faster' if ratio < 1 else 'slower'}{step} than {first.key}"
+        if ratio < 1:
+            text += f"is {_much(ratio)} faster{step} than {first.key}"
+        else:
+            text += f"takes {ratio - 1:.{int(ratio < 1.1)}%} longer{step} than {first.key}"
     named = ", ".join(map(_term_text, _named(terms)))
     if named:
         text += f": {named}"
     if kind == "serving":
-        text += _throughput(first, second)
+        text += _throughput(first, second) + _under_load(first, second)
     return text
+
+
+def _under_load(first: Side, second: Side) -> str:
+    """What the second serves of the load that comes to both, and how long requests take; nothing without a load."""
+    texts: list[str] = []
+    for name in served_figures(second):
+        load = name.removesuffix(SERVED)
+        slowest = f"{load}{SLOWEST}"
+        before, after = (render(side.value(slowest), "s") for side in (first, second))
+        texts.append(
+            f"; {load.removesuffix(': ')} it serves {second.value(name):.3g} requests/s and {first.key} "
+            f"{first.value(name):.3g}, 90% of them within {after} and {before}"
+        )
+    return "".join(texts)
+
+
+def served_figures(side: Side) -> list[str]:
+    """The names of the figures that say how many requests a side serves of a load."""
+    return [figure.name for figure in side.figures if figure.name.endswith(SERVED)]
 
 
 def _term_text(row: TermDifference) -> str:
@@ -248,7 +293,7 @@ def _throughput(first: Side, second: Side) -> str:
     ratio = after / before
     many = "as many"
     if abs(ratio - 1) >= TIE_TOLERANCE:
-        many = f"{_much(ratio)} {'more' if ratio > 1 else 'fewer'}"
+        many = f"{_much(ratio)} more" if ratio > 1 else f"{1 - ratio:.{int(ratio > 0.9)}%} fewer"
     batches = ""
     if first.tokens != second.tokens:
         batches = f" (batches of {second.tokens:,.0f} and {first.tokens:,.0f})"

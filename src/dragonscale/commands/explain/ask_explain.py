@@ -124,6 +124,7 @@ def ask_train(question: questions.ExplainTrainQuestion, listener: Listener) -> E
     check_effect(question.set, "training")
     on, plan = asked_chips(question.on, question.set, question.profile), written(question.plan)
     names = ("batch", "seq", "stack", "dtype", "numerics", "method", "lora_rank", "lora_targets", "frozen", "teacher")
+    names += ("attention",)
     job, split = explained_job(plan, question.model, on, **{name: getattr(question, name) for name in names})
     for text in profile_notes([job.slice.chip]):
         listener.note(text)

@@ -51,7 +51,7 @@ def judged_serving(
     expected = [expectation(config, run.role), *overload(config, file, understood.ask.rate)]
     expected_numbers = _numbers(config)
     if isinstance(as_run, ServingPlan) and as_run != file.plan:
-        _, as_run_config = _judged(question, replace(file, plan=as_run), engine, pool_role)
+        _, as_run_config = _judged(question, replace(file, plan=as_run, named=frozenset()), engine, pool_role)
         expected += _instead(config, as_run_config)
         expected_numbers = {**_numbers(as_run_config), "planned_s": config.tpot_s}
     if pool is not None:

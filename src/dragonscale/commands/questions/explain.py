@@ -56,13 +56,16 @@ class ExplainTrainQuestion(Question):
     """A plan (tp8 pp4; fsdp=64,tensor=8,remat=block; a .toml), or a scheme (fsdp, dp+tp, fsdp+ep+tp)."""
     model: Thing = shared.MODEL.but(place=False)
     on: Thing = shared.ON
-    batch: Text = shared.BATCH.but(default="4Mi")
-    seq: Text = shared.SEQ.but(default="8192")
+    batch: Text = shared.BATCH.but(default="")
+    """Tokens of a step (4M), or sequences (512seq); what `dscale train` takes without it."""
+    seq: Text = shared.SEQ.but(default="")
+    """Tokens of a sequence (8192, 32k); what `dscale train` takes without it."""
     method: Text = shared.METHOD
     lora_rank: Whole = shared.LORA_RANK
     lora_targets: Text = shared.LORA_TARGETS
     frozen: Text = shared.FROZEN
     teacher: Thing = shared.TEACHER
+    attention: Text = shared.ATTENTION
     set: Several = shared.SET
     profile: Text = shared.PROFILE
     stack: Text = shared.STACK

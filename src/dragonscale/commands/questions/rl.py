@@ -23,7 +23,7 @@ class RlQuestion(Question):
     algorithm: Text = Text("grpo", "NAME", offers=("grpo", "dapo", "ppo", "rloo", "reinforce"))
     """grpo, dapo (no reference), ppo (with a critic), rloo or reinforce."""
     prompts: Whole = shared.PROMPTS
-    samples: Whole = Whole(16, "N", limits=(1, 100_000))
+    samples: Whole = Whole(16, "N", limits=(1, 100_000), also=("--group", "--num-generations"))
     """Answers to each prompt."""
     prompt: flag.Length = flag.Length.of(shared.PROMPT, default="512")
     """Tokens of a prompt, on average."""
@@ -51,9 +51,20 @@ class RlQuestion(Question):
     reference: Switch = Switch(None)
     """Whether a reference's log-probabilities are read for a KL term; by --algorithm without it."""
     stack: Text = shared.STACK.but(
-        offers=("auto", "nemo-rl", "verl", "openrlhf", "slime", "areal", "trl", "skyrl", "generic")
+        offers=("auto", "nemo-rl", "verl", "openrlhf", "slime", "areal", "trl", "skyrl", "swift", "unsloth", "generic")
     )
-    """The framework: nemo-rl, verl, openrlhf, slime, areal, trl, skyrl, generic; auto: the best of nemo-rl and verl."""
+    """The framework: nemo-rl, verl, openrlhf, slime, areal, trl, skyrl, swift, unsloth, generic; auto: the best of
+    nemo-rl and verl."""
+    method: Text = Text("", "METHOD", flag.TUNING, offers=("full", "lora", "qlora"))
+    """What is trained of the policy: every weight (full, the default), or lora or qlora adapters, which need no
+    reference model."""
+    lora_rank: Whole = shared.LORA_RANK
+    lora_targets: Text = shared.LORA_TARGETS
+    frozen: Text = shared.FROZEN
+    memory_fraction: Real = Real(None, "PART", SOFTWARE, limits=(0.01, 1.0), also=("--gpu-memory-utilization",))
+    """The part of a chip's memory that the engine takes (0.6); by --stack without it."""
+    host_memory: flag.Text = Text("", "BYTES", flag.WHERE)
+    """Memory of each host (96GB); what hosts of such chips usually have without it."""
     rollout_dtype: Text = Text("bf16", "DTYPE", SOFTWARE, offers=("bf16", "fp8"))
     """Format of the engine's weights and matmuls: bf16 or fp8."""
     plan: Thing = shared.PLAN.but(value="CONFIG")

@@ -68,8 +68,8 @@ class ServeQuestion(Question):
     drafts: Whole = shared.DRAFTS
     draft: Thing = shared.DRAFT
     disaggregate: Switch = Switch(None, group=PLAN)
-    """Look at disaggregated prefill and decode too, or not; without it for models of many experts on 16 chips or
-    more."""
+    """Search disaggregated prefill and decode too. Without it replicas do both, and the answer says for models of
+    many experts on 16 chips or more what pools would bring; --no-disaggregate leaves that out."""
     top: Whole = shared.TOP.but(default=0)
     """How many of the best configurations to show; 0: five, or the best of each chip."""
     max_seqs: Whole = shared.MAX_SEQS

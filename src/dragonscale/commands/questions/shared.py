@@ -82,8 +82,11 @@ LORA_RANK = Whole(None, "RANK", flag.TUNING, limits=(1, 4096))
 """The rank of adapters (16 for lora and qlora without it); with dpo, orpo, kto, reward and distill, adapters at all."""
 LORA_TARGETS = Text("", "WHAT", flag.TUNING)
 """Matmuls that get adapters: all (the default), attention, or names of modules (q_proj,v_proj)."""
-FROZEN = Text("", "DTYPE", flag.TUNING, offers=("bf16", "nf4", "int8", "fp8"))
+FROZEN = Text("", "DTYPE", flag.TUNING, offers=("bf16", "nf4", "int8", "fp8", "fp32"))
 """Format of the frozen weights below adapters: bf16 without it, nf4 for qlora."""
+ATTENTION = Text("", "KIND", flag.TUNING, offers=("flash", "sdpa", "eager"), also=("--attn-implementation",))
+"""Attention of the trainer: flash and sdpa are one kernel, eager writes its scores out; as the software has it for the
+model without it."""
 TEACHER = Thing("", "MODEL", flag.TUNING, offers="models")
 """With --method distill: the model whose logits are learnt."""
 OPTIMIZER = Text("", "NAME", flag.SOFTWARE)
@@ -150,11 +153,12 @@ MEMORY_FRACTION = Real(None, "PART", flag.SOFTWARE, limits=(0.01, 1.0))
 SERVE_PLAN = PLAN.but()
 """Judge this plan (tp8 ep8; tensor=8,expert=8; a .toml; 'vllm serve …') and no other."""
 ACCEPT = Text("", "P", also=("--speculate", "--acceptance"))
-"""Speculate: the probability that a drafted token is accepted (0.8), or one for each in turn (0.85,0.7,0.5)."""
+"""Speculate: the probability that a drafted token is accepted (0.8), or one for each in turn (0.85,0.7,0.5); what is
+published for such drafts without it."""
 DRAFTS = Whole(None, "N")
 """Tokens drafted at a time (0: none); the best number without it."""
 DRAFT = Thing("", "MODEL", offers="models")
-"""The model that drafts; an EAGLE or MTP head without it."""
+"""Who drafts: a model, or eagle, mtp, mlp or ngram; the model's MTP modules or an EAGLE head without it."""
 ROUTER = Text("least_loaded", "NAME", flag.PLAN, offers=("round_robin", "least_loaded", "prefix_affinity", "slo_aware"))
 """round_robin, least_loaded, prefix_affinity or slo_aware."""
 

@@ -32,7 +32,7 @@ _RANKS_OF_A_COPY = re.compile(r"(?:tp|pp|cp)(\d+)")
 
 
 @dataclass(frozen=True)
-class Reading:
+class FlagReading:
     """What flags of other software say here, by the names of fields, and a note on each that was read."""
 
     values: dict[str, Any]
@@ -114,8 +114,9 @@ def _counting() -> tuple[str, ...]:
 
 
 def _form(name: str, flags: Mapping[str, Any], preferred: str) -> str:
-    """How a flag is said here, by the flags that a command has; empty where it is not. `preferred` is a flag that
+    """How a flag is meaning here, by the flags that a command has; empty where it is not. `preferred` is a flag that
     comes first."""
+    # forms whose flag the command has, with the other flag that some need
     usable: list[str] = []
     for row in table()["flags"].get(name, ()):
         form, besides = (row, "") if isinstance(row, str) else (row["write"], row["with"])
@@ -125,47 +126,51 @@ def _form(name: str, flags: Mapping[str, Any], preferred: str) -> str:
 
 
 def with_synonyms(
-    fields: Fields, given: Mapping[str, Any], others: Mapping[str, Any], typed: Mapping[str, str] | None = None
-) -> Reading:
-    """What was `given`, by the names of fields, with what flags of other software (`others`, as `canonical` writes
+    fields: Fields, typed_here: Mapping[str, Any], others: Mapping[str, Any], typed: Mapping[str, str] | None = None
+) -> FlagReading:
+    """What was `typed_here`, by the names of fields, with what flags of other software (`others`, as `canonical` writes
     them) say beside it. Notes call these as they were `typed`."""
-    reading = _with_synonyms(fields, given, others)
+    reading = _with_synonyms(fields, typed_here, others)
     shown = {name: word for name, word in (typed or {}).items() if name != word}
     if not shown:
         return reading
+    # whole names alone: --tp is a part of --tp-size
     called = re.compile("|".join(rf"(?<![\w-]){re.escape(name)}(?![\w-])" for name in shown))
     notes = [called.sub(lambda match: shown[match[0]], note) for note in reading.notes]
-    return Reading(reading.values, tuple(notes))
+    return FlagReading(reading.values, tuple(notes))
 
 
-def _with_synonyms(fields: Fields, given: Mapping[str, Any], others: Mapping[str, Any]) -> Reading:
-    flags, values = spelled(fields), dict(given)
+def _with_synonyms(fields: Fields, typed_here: Mapping[str, Any], others: Mapping[str, Any]) -> FlagReading:
+    flags, values = spelled(fields), dict(typed_here)
     meant: dict[str, _Meant] = {}
     notes: list[str] = []
+    # numbers that say something only together: of chips and nodes, and of accumulation steps
     counted: dict[str, int] = {}
     passes: dict[str, int] = {}
     for name, value in others.items():
-        text = written(value).strip() if not isinstance(value, bool | int | float) else str(value)
+        text = written(value).strip() if isinstance(value, str | None) else str(value)
+        # a switch that is off
         if value is False or text.lower() == "false":
             continue
         if name in table()["ignored"]["names"]:
             notes.append(f"{name} changes nothing that is planned.")
-        elif name in _counting() and text.isdigit():
+        # `--gpus 8` is a number, `--gpus h100:8` says which
+        elif name in _counting() and text.isdecimal():
             counted[name] = int(text)
-        elif name in table()["per_chip"]["passes"] and text.isdigit():
+        elif name in table()["per_chip"]["passes"] and text.isdecimal():
             passes[name] = int(text)
         else:
             _add(meant, flags, values, name, text)
     if counted:
         notes.append(_count_chips(values, meant, counted))
-    per_chip = {name: others[name] for name in table()["per_chip"]["sequences"] if name in others}
+    per_chip = {name: others[name] for name in table()["per_chip"]["sequences"] if str(others.get(name)).isdecimal()}
     if (passes or per_chip) and "--batch" in flags:
         notes.append(_multiply_batch(values, meant, per_chip, passes))
-    for name, said in meant.items():
-        values[name] = _merged(name, said, values.get(name))
-        shown = flags_shown(fields, name, said.values)
-        notes.append(f"{_listed(said.typed)} {'is' if len(said.typed) == 1 else 'are'} read as {shown}.")
-    return Reading(values, tuple(filter(None, notes)))
+    for name, meaning in meant.items():
+        values[name] = _merged(name, meaning, values.get(name))
+        shown = flags_shown(fields, name, meaning.values)
+        notes.append(f"{_listed(meaning.typed)} {'is' if len(meaning.typed) == 1 else 'are'} read as {shown}.")
+    return FlagReading(values, tuple(filter(None, notes)))
 
 
 def _add(
@@ -177,29 +182,30 @@ def _add(
     text = table()["values"].get(name, {}).get(text.lower(), text)
     if "{chips}" in form:
         form = form.replace("{chips}", str(_chips(values, meant) or ""))
-    # a unit that is typed already is not said again
+    # a unit that is typed already is not meaning again
     _, _, suffix = form.partition("{}")
     if suffix and text.endswith(suffix):
         text = text.removesuffix(suffix)
-    words = shlex.split(form)
-    for flag, value in zip(words[::2], words[1::2], strict=True):
-        said = meant.setdefault(flags[flag].name, _Meant())
-        said.typed.append(name)
-        said.values.append(value.replace("{}", text))
+    # flags and values in turn
+    parts = shlex.split(form)
+    for flag, value in zip(parts[::2], parts[1::2], strict=True):
+        meaning = meant.setdefault(flags[flag].name, _Meant())
+        meaning.typed.append(name)
+        meaning.values.append(value.replace("{}", text))
 
 
-def _merged(name: str, said: _Meant, given: Any) -> str:
+def _merged(name: str, meaning: _Meant, typed_here: Any) -> str:
     """The value of a field that flags of other software name, beside what was given for it here."""
-    different = list(dict.fromkeys(said.values))
+    different = list(dict.fromkeys(meaning.values))
     if name in SETTINGS:
-        settings = ",".join([*([written(given)] if given else []), *different])
-        _check_once(settings, said.typed)
+        settings = ",".join([*([written(typed_here)] if typed_here else []), *different])
+        _check_once(settings, meaning.typed)
         return settings
-    if given and written(given) not in different:
-        different.append(written(given))
+    if typed_here and written(typed_here) not in different:
+        different.append(written(typed_here))
     if len(different) > 1:
         raise InputError(
-            f"{_listed(said.typed)} and --{name.replace('_', '-')} are the same here, and are {different[0]} and "
+            f"{_listed(meaning.typed)} and --{name.replace('_', '-')} are the same here, and are {different[0]} and "
             f"{different[1]}; give one of them."
         )
     return different[0]
@@ -224,9 +230,11 @@ def _listed(names: Sequence[str]) -> str:
 
 def flags_shown(fields: Fields, name: str, values: Sequence[str]) -> str:
     """A field with its value as it would be typed here."""
-    asked = next(field for field in fields if field.name == name)
+    target = next(field for field in fields if field.name == name)
     value = ",".join(dict.fromkeys(values))
-    return f"the {asked.name} {value}" if asked.place else f"{asked.flag} {shlex.quote(value)}"
+    if target.place:
+        return f"the {target.name} {value}"
+    return f"{target.flag} {shlex.quote(value)}"
 
 
 def _count_chips(values: dict[str, Any], meant: dict[str, _Meant], counted: Mapping[str, int]) -> str:
@@ -235,9 +243,10 @@ def _count_chips(values: dict[str, Any], meant: dict[str, _Meant], counted: Mapp
 
     counts, on = table()["counts"], _target(values, meant)
     of_node = [counted[name] for name in counts["of_chips"] if name in counted]
+    # nodes alone, no chip, or a slice that has its own number
     if not of_node or not is_chip(on):
-        known = _chips(values, meant)
-        if known is not None and of_node and math.prod(counted.values()) == known:
+        chips = _chips(values, meant)
+        if chips is not None and of_node and math.prod(counted.values()) == chips:
             return ""  # the same number is in --on
         first = next(iter(counted))
         sentence = "--on takes the chip as well, such as h100:8"
@@ -263,7 +272,8 @@ def _multiply_batch(
         if name not in table()["explained"]:
             return ""
         raise InputError(f"{name} says no batch by itself; {table()['explained'][name][0][1]}.")
-    degrees = [int(degree) for said in meant.values() for value in said.values for degree in _degrees(value)]
+    # chips of one copy of the model share its batch
+    degrees = [int(degree) for meaning in meant.values() for value in meaning.values for degree in _degrees(value)]
     ranks = chips // math.prod(degrees) or 1
     sequences = math.prod(int(str(value)) for value in per_chip.values())
     values["batch"] = f"{sequences * math.prod(passes.values()) * ranks}seq"
@@ -293,13 +303,21 @@ def _chips(values: Mapping[str, Any], meant: Mapping[str, _Meant]) -> int | None
     return None if slice_ is None else slice_.chips
 
 
-def refusal(name: str, fields: Fields) -> str:
-    """What is said of a flag that a command lacks: what says it here, or the flag that was probably meant; empty where
-    nothing is known."""
+def explanation(name: str, fields: Fields) -> str:
+    """What is said of a flag of other software that no flag here says in the same way; empty where nothing is."""
     flags = spelled(fields)
     for flag, sentence in table()["explained"].get(name, ()):
         if flag in flags:
-            return f"; {sentence}."
+            return f"{sentence}."
+    return ""
+
+
+def refusal(name: str, fields: Fields) -> str:
+    """What a refusal adds of a flag that a command lacks: what says it here, or the flag that was probably meant; empty
+    where nothing is known."""
+    flags = spelled(fields)
+    if sentence := explanation(name, fields):
+        return f"; {sentence}"
     if name in table()["nearest"]:
         return f". {table()['nearest'][name]}"
     close = nearest(name, flags) if len(name.strip("-")) > 1 else ""  # one letter begins too many
@@ -310,31 +328,34 @@ def refusal(name: str, fields: Fields) -> str:
 class OtherCommand:
     """What a command that is not here stands for: words to put in its place, or a sentence where it may be several."""
 
-    words: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
     sentence: str = ""
 
 
 def command_meant(name: str, rest: Sequence[str]) -> OtherCommand:
     """What is asked for by a command of other software.
 
-    >>> command_meant("infer", ["llama3-8b"]).words, command_meant("fit", ["llama3-8b"]).sentence[:58]
+    >>> command_meant("infer", ["llama3-8b"]).command, command_meant("fit", ["llama3-8b"]).sentence[:58]
     (('serve',), 'Whether a job fits is answered by `dscale train llama3-8b`')
     """
     rows = table()
     if name in rows["commands"]:
-        words = rows["commands"][name].split()
-        return OtherCommand(tuple(words[:1] if words[-2:-1] and words[-2] in rest else words))
+        command, *flags = rows["commands"][name].split()
+        # `finetune MODEL --method lora` says itself what `finetune` alone is taken for
+        if flags and flags[0] in rest:
+            flags = []
+        return OtherCommand((command, *flags))
     behind = shlex.join(rest) if rest and len(shlex.join(rest)) < 60 else "MODEL"
     return OtherCommand(sentence=rows["either"].get(name, "").replace("{}", f" {behind}"))
 
 
-def names_with_synonyms(fields: Fields, given: Mapping[str, Any]) -> Reading:
+def names_with_synonyms(fields: Fields, call: Mapping[str, Any]) -> FlagReading:
     """Values by the names of fields, some of which may be names of other software (`tensor_parallel_size`); a name that
     nothing stands for is left as it is, for whoever asked to refuse."""
     names = {field.name for field in fields}
-    typed = {flag_in_python(name): name for name in given if name not in names}
-    others = {flag: given[name] for flag, name in typed.items() if takes_value(flag, fields) is not None}
+    typed = {flag_in_python(name): name for name in call if name not in names}
+    others = {flag: call[name] for flag, name in typed.items() if takes_value(flag, fields) is not None}
     if not others:
-        return Reading(dict(given))
-    values = {name: value for name, value in given.items() if flag_in_python(name) not in others}
+        return FlagReading(dict(call))
+    values = {name: value for name, value in call.items() if flag_in_python(name) not in others}
     return with_synonyms(fields, values, others, typed)

@@ -33,6 +33,9 @@ class TrainQuestion(Question):
     lora_targets: Text = shared.LORA_TARGETS
     frozen: Text = shared.FROZEN
     teacher: Thing = shared.TEACHER
+    attention: Text = shared.ATTENTION
+    loss: Text = Text("", "NAME", flag.TUNING, offers=("sft", "dpo", "orpo", "kto"))
+    """The loss of adapters, beside --method lora or qlora: dpo, orpo or kto; the next token without it."""
     skew: Real = Real(1.0)
     """Tokens of the busiest expert over the mean: 1 is balanced routing."""
     capacity: Real = shared.CAPACITY
@@ -130,6 +133,7 @@ class CompareQuestion(Question):
     lora_targets: Text = shared.LORA_TARGETS
     frozen: Text = shared.FROZEN
     teacher: Thing = shared.TEACHER
+    attention: Text = shared.ATTENTION
     prompt: Text = shared.PROMPT.but(default="")
     """Serving: tokens of a prompt (2048 without it)."""
     output: Text = shared.OUTPUT.but(default="")
@@ -138,6 +142,16 @@ class CompareQuestion(Question):
     """Serving: the TTFT to hold (500ms)."""
     tpot: Text = shared.TPOT.but()
     """Serving: the TPOT to hold (30ms)."""
+    rate: Text = shared.RATE.but()
+    """Serving: requests that come to each side (3/s): what it serves, and its latencies."""
+    requests: Whole = Whole(None, "N", limits=(1, 100_000))
+    """Serving: requests of that load in all; without --rate they come at once."""
+    kv_dtype: Text = shared.KV_DTYPE.but()
+    """Serving: format of the KV cache."""
+    max_seqs: Whole = shared.MAX_SEQS.but()
+    """Serving: max sequences per DP rank."""
+    memory_fraction: Real = shared.MEMORY_FRACTION.but()
+    """Serving: the part of HBM that engines may use."""
     measured: Text = shared.MEASURED.but(value="TIME")
     """Training: the step that was measured of the first plan (8.2s)."""
     price: Text = shared.PRICE

@@ -21,17 +21,20 @@ from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip, Slice, Torus
 from dragonscale.physics.hardware.changes import check_effect
 from dragonscale.physics.hardware.prices import priced_targets
+from dragonscale.physics.units import parse
 from dragonscale.serving.engine.plan import ServingPlan
 from dragonscale.serving.space.legal import context_refusal, format_refusal
 from dragonscale.simulation.perfetto import save_trace
 from dragonscale.simulation.rl.advice import bottleneck, changes, distinct_steps
 from dragonscale.simulation.rl.frameworks import MODES, Framework, framework
 from dragonscale.simulation.rl.lengths import SPREAD, AnswerLengths, measured_lengths
+from dragonscale.simulation.rl.remedies import older_default, remedies, shortage
 from dragonscale.simulation.rl.run import RunTerms, run_trace, simulate_run
 from dragonscale.simulation.rl.sizing import RlJob, larger_slice_that_fits, slices_from_least, smallest_fitting
 from dragonscale.simulation.rl.step import RlStep, judge_step
 from dragonscale.simulation.rl.ways import AHEAD, RATIOS, Choices
 from dragonscale.simulation.rl.work import RlWork, work_of
+from dragonscale.training.plan.tuning import Tuning, read_tuning
 
 # The frameworks that are compared by default: the two with most published steps.
 DEFAULT_FRAMEWORKS = ("nemo-rl", "verl")
@@ -66,12 +69,17 @@ def read_question(question: RlQuestion, listener: Listener) -> RlAsked:
     # a chip without a number
     bare = where is None
     where = where or slices_from_least(model, chip)[0]
+    frameworks = _frameworks(question, where, listener)
     work = _work(question, model, listener)
+    if question.reference is None and not any(row.reference for row in frameworks):
+        work = replace(work, reference=False)
     pool = None
     if written(question.rollout_on).strip():
         pool = _counted_slice(question, question.rollout_on, listener)
     choices = replace(_choices(question), pool=pool)
-    frameworks = _frameworks(question, where, listener)
+    if work.host_memory and not choices.modes and pool is None:
+        # a given host is asked about for the run as it is launched; other modes are remedies
+        choices = replace(choices, modes=tuple(dict.fromkeys(row.modes[0] for row in frameworks)))
     plan = ServingPlan(weights=choices.dtype, compute=choices.dtype)
     generating = (choices.pool or where).chip
     if all(format_refusal(row.engine, generating, model, plan) for row in frameworks):
@@ -81,7 +89,8 @@ def read_question(question: RlQuestion, listener: Listener) -> RlAsked:
         engine = frameworks[0].engine
         raise InputError(f"{engine} does not generate in {choices.dtype} on {generating.title}{instead}.")
     if why := context_refusal(model, work.prompt, work.lengths.cap):
-        raise InputError(f"{why}.")
+        # what the memory holds is a question of its own, which positions that are extended do not change
+        listener.note(f"{why[0].upper()}{why[1:]}. Positions are taken as extended here.")
     return RlAsked(question, RlJob(work, where, frameworks, choices), _terms(question), bare=bare)
 
 
@@ -98,8 +107,14 @@ def _work(question: RlQuestion, model: Transformer, listener: Listener) -> RlWor
         )
     if work.answers < question.updates:
         raise InputError(f"--updates is {question.updates:,}, more than the {work.answers:,} answers of a step.")
+    tuning = _tuning(question, model)
+    host_memory = 0.0
+    if question.host_memory.strip():
+        host_memory = parse(question.host_memory, "bytes", "the memory of a host")
     return replace(
         work,
+        tuning=tuning,
+        host_memory=host_memory,
         reference=work.reference if question.reference is None else question.reference,
         reward_s=question.reward_s.read(0.0),
         reward_passes=_passes(model, question.reward) if written(question.reward).strip() else 0.0,
@@ -107,6 +122,17 @@ def _work(question: RlQuestion, model: Transformer, listener: Listener) -> RlWor
         tool_s=question.tool_s.read(0.0),
         oversample=question.oversample,
     )
+
+
+def _tuning(question: RlQuestion, model: Transformer) -> Tuning:
+    """What of the policy is trained."""
+    method = question.method.strip().lower()
+    adapters = question.lora_rank is not None or question.lora_targets.strip() or question.frozen.strip()
+    if not method and adapters:
+        method = "lora"
+    if method not in ("", "full", "lora", "qlora"):
+        raise unknown("method of training a policy called", question.method, ("full", "lora", "qlora"))
+    return read_tuning(model, method, question.lora_rank or 0, question.lora_targets, question.frozen)
 
 
 def _target(question: RlQuestion, chips: object, listener: Listener) -> tuple[Chip, Slice | None]:
@@ -177,12 +203,13 @@ def _frameworks(question: RlQuestion, where: Slice, listener: Listener) -> list[
     target = checked_target(question)
     if name == "auto":
         name = target or name
+    names: tuple[str, ...] = DEFAULT_FRAMEWORKS
     if name != "auto":
-        return [framework(name)]
-    if isinstance(where.chip.network, Torus):
+        names = (name,)
+    elif isinstance(where.chip.network, Torus):
         listener.note("The known frameworks run on GPUs; --stack generic is taken.")
-        return [framework("generic")]
-    return list(map(framework, DEFAULT_FRAMEWORKS))
+        names = ("generic",)
+    return [framework(each).with_share(question.memory_fraction) for each in names]
 
 
 def _choices(question: RlQuestion) -> Choices:
@@ -222,6 +249,7 @@ def ask(question: RlQuestion, listener: Listener) -> RlReport:
         output=work.lengths.cap,
         mean_output=work.lengths.mean,
         updates=work.updates,
+        method=str(work.tuning) if work.tuning.rank else "",
         searched=len(steps),
         plans=list(map(plan_row, shown)),
     )
@@ -230,11 +258,16 @@ def ask(question: RlQuestion, listener: Listener) -> RlReport:
         best = shown[0]
     if best is not None:
         report.bound_by, report.changes = bottleneck(best), changes(steps, best)
+        if question.memory_fraction is None and (note := older_default(best)):
+            listener.note(note)
         if question.to.strip() or question.out.strip():
             report.files = exported(question, best, written(question.model), str(job.slice))
         if understood.terms is not None:
             report.run = run_row(best, understood.terms)
     elif file is None and not understood.bare:
+        report.remedies = remedies(job)
+        if not steps:
+            report.shortage = shortage(job)
         larger = larger_slice_that_fits(job)
         report.fits_on = "" if larger is None else str(larger)
     return report.came_from(replace(understood, job=job, best=best), listener.notes)

@@ -35,6 +35,8 @@ def rl_blocks(report: RlReport, detail: bool) -> Sheet:
         f"{report.prompts:,} prompts x {report.samples:,} answers, prompts of {report.prompt:,} tokens, answers of "
         f"{report.mean_output:,.0f} on average and {report.output:,} at most"
     )
+    if report.method:
+        work = f"{report.method}, {work}"
     best = report.best
     tone = "bad" if best is None else "good"
     title = Title(f"{report.algorithm.upper()} of {report.model} on {report.slice}", work, verdict_text(report), tone)
@@ -121,10 +123,17 @@ def _step(best: RlPlanRow) -> str:
 
 def _memory(best: RlPlanRow) -> str:
     tight = ", tight" if best.tight else ""
-    trainer = f"trainer {amount(best.train_hbm_bytes, 'bytes')} of {amount(best.hbm_limit_bytes, 'bytes')}{tight}"
+    trainer, limit = amount(best.train_hbm_bytes, "bytes"), amount(best.hbm_limit_bytes, "bytes")
+    if best.engine_stays_bytes:
+        return (
+            f"trainer {trainer} and engine {amount(best.engine_stays_bytes, 'bytes')}, which stays, of {limit}{tight}"
+        )
+    trainer = f"trainer {trainer} of {limit}{tight}"
     engine = f"engine {amount(best.rollout_hbm_bytes, 'bytes')} of {amount(best.rollout_limit_bytes, 'bytes')}"
     if best.offloaded_bytes:
-        engine += f", {amount(best.offloaded_bytes, 'bytes')} move to the host in between"
+        engine += f", {amount(best.offloaded_bytes, 'bytes')} a chip move to the host in between"
+    if best.mode == "colocated":
+        engine += f"; a host {amount(best.host_bytes, 'bytes')} of {amount(best.host_limit_bytes, 'bytes')}"
     return f"{trainer}, {engine}"
 
 
@@ -212,16 +221,39 @@ def _others(plans: list[RlPlanRow]) -> Grid:
 
 
 def _nothing(report: RlReport) -> str:
+    """That nothing fits: what is missing, and what would help."""
     if not report.plans or math.isinf(report.plans[0].hbm_bytes):
-        why = "no plan of the trainer or the engine leaves room"
+        why = report.shortage or "no plan of the trainer or the engine leaves room"
     else:
-        row = report.plans[0]
-        need, limit = amount(row.hbm_bytes, "bytes"), amount(row.hbm_limit_bytes, "bytes")
-        why = f"the nearest, {row.mode}, needs {need} of {limit} on a chip"
+        why = _missing(report.plans[0])
     if getattr(report.asked, "bare", False):
         return f"No slice that was tried holds the step, the largest {report.slice}; there {why}."
-    larger = report.fits_on or "none of the larger slices that were tried"
-    return f"Nothing fits {report.slice}: {why}; {larger} holds it."
+    text = f"Does not fit {report.slice}: {why}."
+    for remedy in report.remedies:
+        text += f" It fits with {remedy.what}: {remedy.plan}."
+    if report.fits_on:
+        text += f" {report.fits_on} holds it as it is."
+    elif not report.remedies:
+        text += " None of the larger slices that were tried holds it."
+    return text
+
+
+def _missing(row: RlPlanRow) -> str:
+    """What the nearest way needs beyond what there is."""
+    if row.host_bytes > row.host_limit_bytes and row.hbm_bytes <= row.hbm_limit_bytes:
+        return (
+            f"the chips hold it, but a host needs {amount(row.host_bytes, 'bytes')} of memory "
+            f"({amount(row.host_worker_bytes, 'bytes')} for each chip's worker, and the checkpoint as it is read) and "
+            f"has {amount(row.host_limit_bytes, 'bytes')} to use; give it more memory"
+        )
+    need, limit = amount(row.hbm_bytes, "bytes"), amount(row.hbm_limit_bytes, "bytes")
+    parts = ""
+    if row.engine_stays_bytes:
+        parts = (
+            f": trainer {amount(row.train_hbm_bytes, 'bytes')} beside the engine's "
+            f"{amount(row.engine_stays_bytes, 'bytes')}, which stays"
+        )
+    return f"the nearest, {row.mode}, {row.train}, needs {need} of {limit} on a chip{parts}"
 
 
 def _next(report: RlReport, best: RlPlanRow) -> list[Block]:

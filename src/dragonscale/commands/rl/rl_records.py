@@ -7,6 +7,7 @@ import msgspec
 from dragonscale.commands.record import Record
 from dragonscale.physics.units import render
 from dragonscale.simulation.rl.advice import RlChange
+from dragonscale.simulation.rl.remedies import RlRemedy
 from dragonscale.simulation.rl.run import RunTerms, simulate_run
 from dragonscale.simulation.rl.step import RlStep
 from dragonscale.training.plan.plan import short_plan
@@ -55,6 +56,10 @@ class RlPlanRow(msgspec.Struct):
     hbm_limit_bytes: float
     rollout_limit_bytes: float
     tight: bool
+    engine_stays_bytes: float
+    host_bytes: float
+    host_limit_bytes: float
+    host_worker_bytes: float
     cost_usd_per_step: float | None
 
     @property
@@ -112,6 +117,12 @@ class RlReport(Record):
     files: dict[str, str] = {}
     """The command of the best way, by its file's name, with `to`."""
     notes: list[str] = []
+    method: str = ""
+    """What of the policy is trained, where that is not every weight."""
+    remedies: list[RlRemedy] = []
+    """Where nothing fits: changes with which the step fits on these chips."""
+    shortage: str = ""
+    """Where there is no way at all: what of trainer and engine has no room."""
     fits_on: str = ""
     """Where nothing fits: the smallest larger slice that was tried and holds the step."""
 
@@ -193,5 +204,9 @@ def plan_row(step: RlStep) -> RlPlanRow:
         hbm_limit_bytes=trainer.chip.visible,
         rollout_limit_bytes=plan.pool.chip.visible,
         tight=step.tight,
+        engine_stays_bytes=step.engine_share_bytes,
+        host_bytes=step.host_bytes,
+        host_limit_bytes=step.host_limit_bytes,
+        host_worker_bytes=step.host_worker_bytes,
         cost_usd_per_step=step.cost_usd,
     )

@@ -48,15 +48,17 @@ def advice(job: ServeAsked, config: Config, row: ConfigReport, configs: Sequence
         change = f"cached prefixes (--cached) and narrower matmuls shorten prefill; in decode steps {change}"
         brief = "cached prefixes (--cached) and narrower matmuls shorten prefill."
         return ServingAdvice(f"Bound by {bound}: {change}", bound, change, followed, brief)
-    brief = _briefly(job, config, remedies, further[0])
+    brief = _briefly(job, config, remedies, further)
     return ServingAdvice(f"Decoding is bound by {bound}: {change}", bound, change, followed, brief)
 
 
-def _briefly(job: ServeAsked, config: Config, remedies: Sequence[Advice], next_batch: Advice) -> str:
-    """What would help in a line: a larger batch, what a larger one takes, or else the first remedy. Other formats
-    stand beside the plain launch."""
-    if next_batch.flags:
-        return next_batch.text
+def _briefly(job: ServeAsked, config: Config, remedies: Sequence[Advice], further: Sequence[Advice]) -> str:
+    """What would help in a line: another launch, a larger batch, what a larger one takes, or else the first remedy.
+    Other formats stand beside the plain launch."""
+    next_batch, *launches = further
+    for advice in (*launches, next_batch):
+        if advice.flags:
+            return advice.text
     if config.batch == config.most and job.batch is None:
         if config.batch == _sequences_at_once(job, config):
             return f"a larger --max-seqs: {config.batch:,} is the most that the engine runs at once."

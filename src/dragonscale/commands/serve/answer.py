@@ -10,6 +10,7 @@ from functools import partial
 from dragonscale.commands.advised import Advice
 from dragonscale.commands.serve.advice import advice
 from dragonscale.commands.serve.bands import expected_error, kind_of
+from dragonscale.commands.serve.beside import beside_texts
 from dragonscale.commands.serve.better import better_than
 from dragonscale.commands.serve.config import config_report, fleet_times
 from dragonscale.commands.serve.confirm import as_run, sizing_job
@@ -91,7 +92,7 @@ def answer(
     if started is not None and started.refusal and not job.force:
         report = _empty_report(job, 0, time.perf_counter() - began, started)
         report.notes, report.advice = [started.refusal], started.remedy
-        report.verdict = f"Refuses to start: the KV cache holds {started.largest_context:,} tokens of a request."
+        report.verdict = f"Refuses to start: {started.verdict}."
         return report
 
     # everything that fits: replicas that do both, and pools for prefill and decode
@@ -131,6 +132,8 @@ def answer(
     if job.question.measured.strip():
         report.measured = measured_report(job, report, report.counted_runs)
     report.verdict = verdict_text(report, job)
+    if not brief:
+        report.beside = beside_texts(job, rows[0][0])
     if brief:
         report.notes = brief_notes(job, report, confirm, configs)
         return report
@@ -140,6 +143,7 @@ def answer(
     ranked = RankedByFormat(same_formats, choice.ranked.narrower)
     results = _Results(configs, fleets, ranked, choice.runs, allowed, started)
     _add_advice(report, job, results, run_notes)
+    report.verdict = verdict_text(report, job)
     if rung is PLAIN:
         report.rungs = rung_rows(job, report, partial(_on_rung, progress=progress, confirm=confirm))
     if budget is not None:
@@ -188,6 +192,7 @@ def _empty_report(job: ServeAsked, searched: int, search_s: float, started: Star
     )
     if started is not None:
         report.largest_context, report.kv_cache_tokens = started.largest_context, started.kv_cache_tokens
+        report.starts = started.text
     return report
 
 

@@ -1,11 +1,14 @@
 """`dscale serve` asked: the question read and answered; and what can be made of the answer: the next command, a plan
 file that `dscale simulate` takes as it is, ledgers, timelines."""
 
+from dataclasses import replace
+
 from dragonscale.blocks.sheet import NextStep, Sheet
 from dragonscale.commands.given import check_named
 from dragonscale.commands.questions.serve import ServeQuestion
 from dragonscale.commands.record import Face, Record, bind
 from dragonscale.commands.serve.answer import answer
+from dragonscale.commands.serve.engines import add_engines, programs_of
 from dragonscale.commands.serve.recommended import next_command, recommended
 from dragonscale.commands.serve.serve_blocks import serve_blocks
 from dragonscale.commands.serve.serve_charts import draw
@@ -20,13 +23,17 @@ from dragonscale.serving.engine import plan_file
 def ask(question: ServeQuestion, listener: Listener, brief: bool = False) -> ServeReport:
     """The answer to a question, which is told first how it was read; in brief without what is solved or searched beside
     the answer."""
-    asked = read_question(question)
+    engine, *others = programs_of(question.engine)
+    asked = read_question(replace(question, engine=engine))
     for text in asked.notes:
         listener.note(text)
     report = answer(asked, listener.step, brief)
     for text in _context_notes(asked, report):
         listener.note(text)
-    return report.came_from(report.asked or asked, listener.notes)
+    report = report.came_from(report.asked or asked, listener.notes)
+    if others:
+        add_engines(report, question, others)
+    return report
 
 
 def _context_notes(asked: ServeAsked, report: ServeReport) -> list[str]:

@@ -83,10 +83,9 @@ def quantize_text(model: Transformer, dtype: str) -> str:
 
 def _quality_note(model: Transformer, plan: ServingPlan) -> str:
     alone = f" (weights only, multiplied in {plan.compute})" if plan.compute in WIDE else ""
-    return (
-        f"{plan.weights}{alone} is narrower than the checkpoint's {stored_in(model)}: "
-        f"{quality_of(model, plan.weights)}."
-    )
+    text = f"{plan.weights}{alone} is narrower than the checkpoint's {stored_in(model)}"
+    cost = quality_of(model, plan.weights)
+    return f"{text}: {cost}." if cost else f"{text}; what it costs in quality is not known here."
 
 
 def _cache_note(model: Transformer, engine: str, plan: ServingPlan) -> str:

@@ -6,6 +6,7 @@ from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip
 from dragonscale.physics.hardware.chip import DTYPE_BYTES
 from dragonscale.physics.kernels.dtypes import FORMATS
+from dragonscale.physics.stored_formats import STORED, read_format, stored_bytes
 from dragonscale.serving.advice.formats import ANY_FORMAT, FormatRequest, known_engine, pinned_formats
 from dragonscale.serving.engine.checkpoint import bits, narrower_formats, own_formats, stored_in
 from dragonscale.serving.engine.formats import Formats, product_format
@@ -19,21 +20,27 @@ PLAN_FORMATS = ("weights", "compute", "kv", "attention")
 
 def format_request(question: ServeQuestion) -> FormatRequest:
     """The formats that flags fix."""
+    formats = {name: read_format(getattr(question, name)) for name in ("dtype", "weights", "compute", "kv_dtype")}
+    stored = formats["dtype"] if stored_bytes(formats["dtype"]) is not None else ""
     return FormatRequest(
-        dtype=question.dtype,
-        weights=question.weights,
-        compute=question.compute,
-        kv=question.kv_dtype,
+        dtype="" if stored else formats["dtype"],
+        weights=formats["weights"] or stored,
+        compute=formats["compute"],
+        kv=formats["kv_dtype"],
         attention=question.attention,
-        quantize=question.quantize,
+        quantize=read_format(question.quantize),
     )
 
 
 def check_formats(question: ServeQuestion, model: Transformer) -> None:
     """Refuse unknown dtypes, pairs that have no kernels anywhere, and formats wider than the checkpoint's."""
-    dtypes = [*DTYPE_BYTES, "fp8_block"]
+    dtypes = [*DTYPE_BYTES, "fp8_block", *STORED]
     for flag in ("weights", "compute", "kv_dtype", "attention", "dtype"):
         dtype = getattr(question, flag)
+        if flag != "attention":
+            dtype = read_format(dtype)
+        if stored_bytes(dtype) is not None and flag in ("weights", "kv_dtype", "dtype"):
+            continue
         allowed = list(FORMATS) if flag == "attention" else dtypes
         if dtype and dtype not in allowed:
             raise unknown("dtype", dtype, allowed, close=paired(dtype, allowed))
@@ -41,13 +48,15 @@ def check_formats(question: ServeQuestion, model: Transformer) -> None:
     if question.quantize and (question.dtype or question.weights or question.compute):
         raise InputError("--quantize and --dtype (or --weights, --compute) both say a format; give one of them.")
     stored = stored_in(model)
-    if question.quantize not in ("", ANY_FORMAT) and bits(question.quantize) > bits(stored):
+    quantize = read_format(question.quantize)
+    if quantize not in ("", ANY_FORMAT) and bits(quantize) > bits(stored):
         raise InputError(
             f"{model.name} is stored in {stored} already, which is narrower than {question.quantize}; leave "
             "--quantize out."
         )
     if question.compute:
-        product_format(question.weights or question.dtype or question.compute, question.compute)
+        weights = read_format(question.weights or question.dtype) or question.compute
+        product_format(weights, question.compute)
 
 
 def planned_formats(

@@ -29,7 +29,7 @@ _TOKENS = re.compile(
     rf"(?i)(?P<before>total|output)?\s*{_NUMBER}(?P<middle>total|output|generated)?\s*(?:tok(?:en)?s?|t){_PER_S}"
     r"\s*(?P<of>.*)"
 )
-_TIME = re.compile(r"(?i)(?P<before>[a-z0-9]+)?[\s:=]*(?P<time>[\d.]+\s*(?:us|ms|s|min|h))\s*(?P<after>.*)")
+_TIME = re.compile(r"(?i)(?P<before>[a-z][a-z0-9]*)?[\s:=]*(?P<time>[\d.]+\s*(?:us|ms|s|min|h))\s*(?P<after>.*)")
 # what a rate of tokens is of, and which latency a time is, by a word that is in them
 _RATES = {
     "user": "user",
@@ -100,6 +100,17 @@ def counted_runs(job: ServeAsked, row: ConfigReport) -> list[CountedRun]:
     """The first configuration under prompts that come together: as many as were asked for, one batch of equal ones, or,
     where a measured figure does not say, as many as benchmarks usually send."""
     question = job.question
+    # what a slice that was named makes of a rate by itself, beside the fleet that the rate takes
+    if job.plan is not None and job.targets[0][1] is not None and job.ask.rate is not None:
+        run = offline_run(
+            sizing_job(job),
+            row.config,
+            question.requests or USUAL_BENCHMARK,
+            "varied",
+            replicas=row.copies,
+            rate=job.ask.rate,
+        )
+        return [CountedRun(**shared(CountedRun, run))] if run is not None else []
     if question.requests:
         loads = [(question.requests, "lognormal")]
     elif job.batch is not None and job.ask.output > 1:
@@ -111,7 +122,22 @@ def counted_runs(job: ServeAsked, row: ConfigReport) -> list[CountedRun]:
     sizing = sizing_job(job)
     runs: list[CountedRun] = []
     for requests, lengths in loads:
-        run = offline_run(sizing, row.config, requests, lengths, row.copies)
+        run = offline_run(sizing, row.config, requests, lengths, replicas=row.copies)
+        if run is not None:
+            runs.append(CountedRun(**shared(CountedRun, run)))
+    return runs
+
+
+def loaded_runs(job: ServeAsked, report: ServeReport, rate: str, requests: int | None) -> list[CountedRun]:
+    """The first configuration under requests that come at a rate (or, without one, at once), on the chips that there
+    are; none where nothing fits."""
+    per_s = parse(rate, "count/s", "--rate") if rate.strip() else None
+    if per_s is not None and per_s <= 0:
+        raise InputError(f"--rate is {shorten(rate)}; it is more than nothing.")
+    runs: list[CountedRun] = []
+    for row in report.configs[:1]:
+        count = requests or USUAL_BENCHMARK
+        run = offline_run(sizing_job(job), row.config, count, "varied", replicas=row.copies, rate=per_s)
         if run is not None:
             runs.append(CountedRun(**shared(CountedRun, run)))
     return runs
@@ -150,7 +176,7 @@ def _short_benchmark(job: ServeAsked, first: ConfigReport, quantity: Quantity) -
     """What a benchmark of few prompts would have given, where nobody says how many were sent."""
     if job.batch is not None or job.question.requests:
         return []
-    run = offline_run(sizing_job(job), first.config, SHORT_BENCHMARK, "lognormal", first.copies)
+    run = offline_run(sizing_job(job), first.config, SHORT_BENCHMARK, "lognormal", replicas=first.copies)
     value = run and _of_run(CountedRun(**shared(CountedRun, run)), quantity.name, first)
     if not value:
         return []

@@ -10,7 +10,8 @@ from dragonscale.commands.serve.serve_records import ServeReport
 from dragonscale.physics.units import render
 from dragonscale.serving.advice.bills import deployed
 from dragonscale.serving.advice.search import RankedByFormat, at_batches, is_narrower
-from dragonscale.serving.advice.start_check import StartCheck
+from dragonscale.serving.advice.start_check import StartCheck, blocks_of
+from dragonscale.serving.iteration.capacity import capacity
 from dragonscale.serving.iteration.timed_shapes import untimed_experts
 from dragonscale.serving.space.disaggregation import PooledConfig
 from dragonscale.serving.space.frontier import Config
@@ -45,6 +46,7 @@ def answer_notes(
     notes += format_notes(job, _with_format_notes(ranked))
     notes += _device_notes(shown)
     notes += _exchange_notes(shown[0])
+    notes.append(_state_block_note(job, shown[0]))
     notes.append(untimed_experts(deployed(job, shown[0])))
     if report.speculation:
         notes.append(report.speculation.loss(shown[0].drafts))
@@ -103,6 +105,21 @@ def _device_notes(shown: Sequence[Config]) -> list[str]:
                 f"tensor={tensor} give vLLM --tensor-parallel-size {tensor * devices}."
             )
     return notes
+
+
+def _state_block_note(job: ServeAsked, best: Config) -> str:
+    """That an engine's default number of sequences is more than there are blocks for recurrent states."""
+    if best.is_fleet or job.limits.max_seqs is not None:
+        return ""
+    deployment = deployed(job, best)
+    blocks = blocks_of(deployment, capacity(deployment))
+    engine = deployment.engine
+    if blocks is None or blocks.count >= engine.scheduling.max_sequences:
+        return ""
+    return (
+        f"{engine.title} does not start with its default --max-num-seqs {engine.scheduling.max_sequences:,} here: the "
+        f"KV cache has about {blocks.count:,} blocks for recurrent states; give it --max-num-seqs {best.batch}."
+    )
 
 
 def _exchange_notes(best: Config) -> list[str]:

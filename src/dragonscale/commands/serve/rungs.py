@@ -26,7 +26,7 @@ def climb(job: ServeAsked, best: Config, answered: Answerer) -> ServeReport | No
     the model's answers as they are; None where there is none."""
     if not job.goals or job.compares_chips:
         return None
-    for rung in ladder(job, best)[1:]:
+    for rung in _open_rungs(job, best):
         if not rung.lossless:
             continue
         report = answered(_asked_on(job, rung), rung)
@@ -41,7 +41,7 @@ def rung_rows(job: ServeAsked, report: ServeReport, answered: Answerer) -> list[
     if job.compares_chips or not first.meets_slo:
         return []
     rows: list[RungRow] = []
-    for rung in ladder(job, first.config)[1:]:
+    for rung in _open_rungs(job, first.config):
         other = answered(_asked_on(job, rung), rung)
         if other.best is None:
             continue
@@ -58,6 +58,12 @@ def rung_rows(job: ServeAsked, report: ServeReport, answered: Answerer) -> list[
         text = f"{rung.name} {brings} ({flags_text(rung)})"
         rows.append(RungRow(rung.name, rung.flags, gain, config_text(other.best), text))
     return rows
+
+
+def _open_rungs(job: ServeAsked, best: Config) -> list[Rung]:
+    """The additions to the plain launch that nobody declined (`--drafts 0`)."""
+    declined = "drafts" if job.question.drafts == 0 else ""
+    return [rung for rung in ladder(job, best)[1:] if declined not in rung.flags]
 
 
 def flags_text(rung: Rung) -> str:

@@ -4,7 +4,7 @@ where time goes, and other configurations."""
 from dataclasses import replace
 
 from dragonscale.blocks import sheet as laid
-from dragonscale.blocks.sheet import amount, facts, folded
+from dragonscale.blocks.sheet import amount, facts, folded, several
 from dragonscale.commands import grids
 from dragonscale.commands.asked_chips import kernels_text
 from dragonscale.commands.serve import serve_records as records
@@ -37,6 +37,9 @@ GIB = 2**30
 # The terms of a bar that are too small to be shown.
 REST = "the rest"
 
+# Where a load runs that one slice may not hold.
+ONE_SLICE = "the slice that was named"
+
 # How a verdict on a measured figure is marked.
 _MEASURED_TONES = {"normal": "good", "slow": "bad", "fast": "warn"}
 
@@ -54,7 +57,8 @@ def serve_blocks(report: records.ServeReport, detail: bool) -> laid.Sheet:
     """The whole answer: the summary first, then how it comes about."""
     title = title_of(report)
     if not report.configs:
-        return laid.Sheet((title, *_trouble([*report.notes, report.advice], laid.BRIEF)))
+        notes = [note for note in report.notes if note != report.verdict]
+        return laid.Sheet((title, *_trouble([*notes, report.advice], laid.BRIEF)))
     first, work = report.configs[0], report.workload
     decodes = work.output > 1
     blocks: list[laid.Block] = [title]
@@ -97,7 +101,7 @@ def serve_blocks(report: records.ServeReport, detail: bool) -> laid.Sheet:
 
 def _trouble(sentences: list[str], level: str) -> list[laid.Block]:
     """What is wrong, and below it what would help; the short answer has as much of it as it has room for."""
-    first, *others = [*filter(None, sentences), ""]
+    first, *others = [*filter(None, sentences), "", ""]
     brief, further = others[:MAX_REMEDIES], others[MAX_REMEDIES:]
     return [
         laid.Prose(first, "bad", level),
@@ -132,11 +136,6 @@ def title_of(report: records.ServeReport) -> laid.Title:
     return laid.Title(title, "\n".join(asides), report.verdict, tone, f"{prompts}, {output}, {engine}")
 
 
-def several(count: int, noun: str) -> str:
-    """A number of things, one of them without an s."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
 def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Facts:
     """What to run, in a dozen lines."""
     work = report.workload
@@ -151,6 +150,8 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
     tone = _MEASURED_TONES.get(measured.verdict if measured else "", "")
     return facts(
         ("could be", measured.likely if measured else "", tone),
+        ("starts", report.starts, "good"),
+        *[(row.engine, row.text) for row in report.engines],
         laid.FactLine("fleet", fleet_text(report, first), "key", fleet_text(report, first, brief=True)),
         ("holds", holds_text(report, first), "key"),
         laid.FactLine(
@@ -161,6 +162,7 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
         ),
         ("", meanings_text(first), "dim"),
         *replica_facts(first),
+        ("drafting", drafting_text(report), "key"),
         laid.FactLine("drafts", drafts_text(report, first), brief=drafts_text(report, first, brief=True)),
         laid.FactLine("TTFT", _time_text(report, first, "ttft"), _mark(work, first.ttft_s, work.ttft_s)),
         laid.FactLine(
@@ -171,6 +173,7 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
         ),
         laid.FactLine("throughput", throughput_text(report, first), "key", throughput_text(report, first, brief=True)),
         *[(name, counted_text(run)) for name, run in _named_runs(report)],
+        ("beside", "; ".join(report.beside), "key"),
         laid.FactLine("memory", memory_text(first), brief=memory_text(first, brief=True), level=aside),
         laid.FactLine("context", context_text(first), level=aside),
         ("max seqs", report.at_most),
@@ -202,7 +205,13 @@ def added_text(report: records.ServeReport) -> str:
 
 def _named_runs(report: records.ServeReport) -> list[tuple[str, CountedRun]]:
     """Runs of prompts that come together, each with its name in the summary."""
-    return [("one batch" if run.lengths == "fixed" else "at once", run) for run in report.counted_runs]
+    named: list[tuple[str, CountedRun]] = []
+    for run in report.counted_runs:
+        name = "one batch" if run.lengths == "fixed" else "at once"
+        if run.rate:
+            name = f"at {amount(run.rate, 'count')}/s"
+        named.append((name, run))
+    return named
 
 
 def counted_text(run: CountedRun) -> str:
@@ -212,6 +221,8 @@ def counted_text(run: CountedRun) -> str:
         what = f"{several(run.requests, 'request')} together, start to end"
         if run.requests == 1:
             what = "one request, start to end"
+    if run.rate:
+        what = f"{several(run.requests, 'request')} on {ONE_SLICE}"
     rates = f"{run.output_tokens_per_s:,.0f} output tok/s"
     if run.requests > 1:
         rates = f"{run.requests_per_s:.3g} requests/s, {rates}, {run.total_tokens_per_s:,.0f} in and out"
@@ -258,6 +269,20 @@ def replica_facts(first: records.ConfigReport) -> list[laid.FactLine]:
     ]
 
 
+def drafting_text(report: records.ServeReport) -> str:
+    """Whether the drafts that were asked for pay, and what other drafters would bring."""
+    speculation = report.speculation
+    if speculation is None or not speculation.asked:
+        return ""
+    text = speculation.verdict
+    if speculation.others:
+        others = [f"{row.drafter} {row.gain:.2f}x" for row in speculation.others]
+        text += f". With as many drafts {', '.join(others)}"
+    if speculation.alone:
+        text += f". {speculation.alone}"
+    return text
+
+
 def drafts_text(report: records.ServeReport, first: records.ConfigReport, brief: bool = False) -> str:
     """How many tokens are drafted a step, by whom, and how often they are right."""
     speculation = report.speculation
@@ -269,7 +294,7 @@ def drafts_text(report: records.ServeReport, first: records.ConfigReport, brief:
         text += f", accepted {chances}"
     if speculation.source and not brief:
         text += f" ({speculation.source}; --accept says another)"
-    if speculation.server_gain:
+    if speculation.server_gain and not speculation.asked:
         text += f"; {speculation.server_gain:.2f}x the tokens/s of none at this batch"
     return text
 
@@ -385,8 +410,9 @@ def cost_text(report: records.ServeReport, first: records.ConfigReport, brief: b
         end += f"; ranked at ${number_text(ranked and ranked / per_output, digits)}, the slow end of the band"
     if prompts_alone:
         return f"${number_text(first.cost_usd_per_mtok_input, 3)} per million input tokens{full}{end}"
-    if brief:
-        return f"${number_text(first.cost_usd_per_mtok, 2)} per million output tokens{full}{end}"
+    if brief:  # of the fleet, where there is one
+        usd = first.fleet_usd_per_mtok or first.cost_usd_per_mtok
+        return f"${number_text(usd, 2)} per million output tokens{end}"
     prompt = number_text(first.cost_usd_per_mtok_input, 2)
     output = number_text(first.cost_usd_per_mtok_output, 2)
     return (
@@ -502,6 +528,8 @@ def context_text(first: records.ConfigReport) -> str:
     if memory is None or not memory.largest_context:
         return ""
     text = f"up to {memory.largest_context:,} tokens a request"
+    if memory.launched_context and memory.largest_context >= memory.launched_context:
+        return f"{text}, as launched; the KV cache holds {memory.kv_cache_tokens:,} tokens of all requests together"
     if not memory.model_context:
         return f"{text}, which fill the KV cache"
     if memory.largest_context >= memory.model_context:

@@ -16,22 +16,32 @@ from dragonscale.commands.simulate.traffic_flags import read_traffic
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.models import load_model
 from dragonscale.models.assumed import with_assumed
-from dragonscale.models.transformer import Transformer
+from dragonscale.models.transformer import Transformer, unseen_parameters
 from dragonscale.physics.hardware import parse_target
 from dragonscale.physics.hardware.catalogue import chip_path
 from dragonscale.physics.hardware.changes import check_effect
 from dragonscale.physics.units import parse, parse_count, parse_length
 from dragonscale.serving.advice.job import ServingJob
-from dragonscale.serving.engine.auto import AUTO
-from dragonscale.serving.engine.engine import load_engine, spelt_engine, split_settings, substitution_notes
+from dragonscale.serving.engine.auto import AUTO, engine_of_format
+from dragonscale.serving.engine.engine import load_engine, spelt_engine, split_settings
 from dragonscale.serving.engine.formats import product_format
 from dragonscale.serving.engine.launch import LaunchLimits, engine_on
 from dragonscale.serving.engine.plan import SPREADS, ServingPlan
 from dragonscale.serving.engine.plan_file import SavedDrafts, SavedPlan, read_serving_plan
+from dragonscale.serving.engine.wrappers import wrapper_of
 from dragonscale.serving.space.frontier import Ask
-from dragonscale.serving.space.legal import shortened_prompt
+from dragonscale.serving.space.legal import divisible, shortened_prompt
 from dragonscale.serving.steady.narrowing import PACE_S
-from dragonscale.serving.steady.speculation import MAX_DRAFTS, Draft, head_part, own_draft, read_acceptance
+from dragonscale.serving.steady.speculation import (
+    MAX_DRAFTS,
+    Draft,
+    drafter_kinds,
+    has_heads,
+    head_part,
+    named_draft,
+    own_draft,
+    read_acceptance,
+)
 from dragonscale.serving.steady.targets import LatencyTarget, read_targets
 from dragonscale.simulation.fleet_sizing.traffic_classes import means_of, router_for
 
@@ -100,7 +110,12 @@ def read_question(question: ServeQuestion) -> ServeAsked:
         raise InputError("Say what to serve: a model such as llama3-70b, or a --plan that names it.")
     named = with_assumed(question.model or made_for.model, question.assume, question.family)
     model = load_model(named)
-    substituted = substitution_notes(question.engine)
+    wrapped: list[str] = []
+    wrapper = wrapper_of(question.engine)
+    if wrapper is not None:
+        _, comma, settings = question.engine.partition(",")
+        question = replace(question, engine=f"{wrapper.engine}{comma}{settings}")
+        wrapped = [wrapper.note]
     question = _with_saved(replace(question, model=named, engine=spelt_engine(question.engine)), saved)
 
     # The chips, with changes to them.
@@ -110,10 +125,12 @@ def read_question(question: ServeQuestion) -> ServeAsked:
     if changed_on != named_on:
         question = replace(question, on=changed_on)
     question = replace(question, set="", profile="")
+    formats = format_request(question)
+    file_engine = engine_of_format(formats.quantize or formats.weights)
+    engine = question.engine or made_for.engine or file_engine or AUTO
     where = _targets(question, saved)
     for chip, _ in where.targets:
         check_effect(changes, "serving", kind=chip.kind)
-    engine = question.engine or made_for.engine or AUTO
     _check_choices(question, model, engine)
 
     # The requests, what they must get, and limits.
@@ -127,7 +144,13 @@ def read_question(question: ServeQuestion) -> ServeAsked:
     if foreign is not None:
         notes += told(foreign)
     notes += [*model.notes, *dict.fromkeys(filter(None, (context_note, *lengths.how_read, *where.read)))]
-    notes += [*substituted, *_plan_notes(question, saved, model), *lengths.cut, *where.notes]
+    notes += [*wrapped, *_plan_notes(question, saved, model), *lengths.cut, *where.notes]
+    past_context = batch is not None and 0 < (model.context or 0) < ask.prompt + ask.output
+    if past_context:
+        notes.append(
+            f"{model.name} was made for {model.context:,} tokens, and prompt and output are "
+            f"{ask.prompt + ask.output:,}: the batch is timed all the same; vLLM and SGLang refuse such requests."
+        )
     job = ServeAsked(
         question=question,
         model=model,
@@ -136,7 +159,7 @@ def read_question(question: ServeQuestion) -> ServeAsked:
         goals=goals,
         engine=engine,
         limits=LaunchLimits(question.max_seqs, question.token_budget, question.memory_fraction),
-        formats=format_request(question),
+        formats=formats,
         plan=saved and saved.plan,
         batch=batch,
         spread=question.kv_split or "copy",
@@ -146,6 +169,7 @@ def read_question(question: ServeQuestion) -> ServeAsked:
         everywhere=where.everywhere,
         against_best=question.better or foreign is not None,
         force=question.force,
+        past_context=past_context,
         top_asked=question.top,
         notes=tuple(notes),
         case=use_case.flags,
@@ -156,8 +180,28 @@ def read_question(question: ServeQuestion) -> ServeAsked:
     if foreign is not None or longest:
         job = _with_served_length(job, longest)
     if saved is not None:
-        job = replace(job, plan=_complete_plan(job, saved))
-    return job
+        saved, as_replicas = _without_dense_data(job, saved)
+        job = replace(job, plan=_complete_plan(job, saved), notes=(*job.notes, *as_replicas))
+    return _for_one_user(job)
+
+
+def _for_one_user(job: ServeAsked) -> ServeAsked:
+    """The job at a batch of one, where its engines serve one request at a time and nothing says how many there are."""
+    question = job.question
+    says_how_many = (job.batch, question.max_seqs, question.rate, question.use_case, question.users, question.max_rate)
+    if any(says_how_many) or not all(job.engine_on(chip).single_user for chip, _ in job.targets):
+        return job
+    return replace(job, batch=1)
+
+
+def _without_dense_data(job: ServeAsked, saved: SavedPlan) -> tuple[SavedPlan, list[str]]:
+    """The plan of one of the replicas that `data` of a model without experts means, and a note of it."""
+    plan = saved.plan
+    if plan.data == 1 or divisible(job.model).experts or job.force:
+        return saved, []
+    one = replace(plan, data=1)
+    note = f"data={plan.data} of a model without experts is {plan.data} replicas of {one.chips} chips each."
+    return replace(saved, plan=one, whole=True), [note]
 
 
 def _longest(question: ServeQuestion, of_launch: int | None) -> tuple[int | None, str]:
@@ -294,8 +338,26 @@ class _Lengths:
     cut: tuple[str, ...]
 
 
+TASKS = {
+    "embed": "{} embeds: a request is a document, which ends with its prompt (one prefill, no output tokens).",
+    "encode": "{} is an encoder: a request is a document, which ends with its prompt. Its attention sees both ways and "
+    "is timed as if it saw the past alone, which matters from a few thousand tokens on.",
+    "rerank": "{} ranks: a request is a query with one document, which ends with its prompt (one prefill, one score).",
+}
+"""A note on requests of models that answer with their prompt alone."""
+VISION = (
+    "The vision tower ({:,.0f}M parameters) is counted as weights in 16 bits. An image is as many more tokens of "
+    "--prompt; `dscale simulate --images 1x1024` times its encoding too."
+)
+
+
 def _lengths(question: ServeQuestion, model: Transformer, served: int | None) -> _Lengths:
     """The lengths of requests, shortened to what the model takes, or a launch that is for short requests (`served`)."""
+    if model.task and question.output == DEFAULTS.output:
+        prompt = question.prompt
+        if prompt == DEFAULTS.prompt and model.context:
+            prompt = str(min(int(prompt), model.context - 1))
+        question = replace(question, prompt=prompt, output="0")
     question, cut = _within_context(question, model, served)
     if question.output.strip() == "0":  # embeddings and scores: a request ends with its prompt, as with one token
         question = replace(question, output="1")
@@ -304,6 +366,11 @@ def _lengths(question: ServeQuestion, model: Transformer, served: int | None) ->
     context = None if question.force or output == 1 else model.context
     prompt, shortened = shortened_prompt(question.prompt, prompt, output, context, model.name)
     how_read = filter(None, (shortened or prompt_note, output_note))
+    if model.task:
+        cut = (*cut, TASKS[model.task].format(model.name))
+    tower = unseen_parameters(model).get("vision")
+    if tower:
+        cut = (*cut, VISION.format(tower / 1e6))
     return _Lengths(question, prompt, output, tuple(how_read), cut)
 
 
@@ -370,24 +437,31 @@ def _batch(question: ServeQuestion, saved: SavedPlan | None) -> int | None:
 def _draft(question: ServeQuestion, model: Transformer, output: int) -> Draft | None:
     """Who drafts: what flags say, a checkpoint's own heads where they name only a number; nobody in a plain launch."""
     counts = () if question.drafts is None else (question.drafts,)
-    if not question.accept.strip():
-        heads = None
-        if not question.draft and question.drafts:  # a plain launch has no drafts
-            heads = own_draft(model, counts)
-        if heads is None and (question.draft or question.drafts):
-            raise InputError(
-                "--draft and --drafts need --accept, the probability that a draft is accepted, such as 0.7."
-            )
-        if question.drafts == 0 or output == 1:
-            return None
-        return heads
     if question.drafts is not None and not 0 <= question.drafts <= MAX_ASKED_DRAFTS:
         raise InputError(f"--drafts is {question.drafts}; a loop drafts 0 to {MAX_ASKED_DRAFTS} tokens.")
-    counts = counts or tuple(range(MAX_DRAFTS + 1))
-    chances = read_acceptance(question.accept)
-    if question.draft:
-        return Draft(chances, load_model(question.draft), counts=counts)
-    return Draft(chances, part=head_part(model), counts=counts)
+    chances: tuple[float, ...] = ()
+    if question.accept.strip():
+        chances = read_acceptance(question.accept)
+    elif question.drafts == 0 or output == 1:
+        return None
+    drafter = written(question.draft).strip()
+    kinds = drafter_kinds()
+    kind = drafter.strip("[]").lower().replace("-", "")
+    if kind in kinds and kind != "model":
+        if kind == "mtp" and not has_heads(model) and not chances:
+            raise InputError(f"{model.name} has no MTP modules; --draft eagle, ngram or a small model drafts for it.")
+        return named_draft(kind, model, counts, chances)
+    if drafter:
+        usual = tuple(kinds["model"]["acceptance"])
+        source = "" if chances else kinds["model"]["source"]
+        counts = counts or tuple(range(MAX_DRAFTS + 1))
+        return Draft(chances or usual, load_model(question.draft), counts=counts, source=source, kind="model")
+    if chances:
+        return Draft(chances, part=head_part(model), counts=counts or tuple(range(MAX_DRAFTS + 1)))
+    if not question.drafts:  # a plain launch has no drafts
+        return None
+    # the checkpoint's own modules; of a model that has none, heads that are trained for it
+    return own_draft(model, counts) or named_draft("eagle", model, counts)
 
 
 def _plan_notes(question: ServeQuestion, saved: SavedPlan | None, model: Transformer) -> list[str]:

@@ -9,6 +9,7 @@ from dragonscale.commands.advised import Advice
 from dragonscale.commands.record import Record
 from dragonscale.commands.serve.variant_records import (
     CountedRun,
+    EngineRow,
     ExpectedError,
     FrontierPoint,
     LimitRow,
@@ -370,8 +371,14 @@ class ServeReport(Record, JudgedReport):
     where nothing fits."""
     kv_cache_tokens: int | None = None
     """Tokens of KV cache of such a replica, as engines print them when they start."""
+    starts: str = ""
+    """That the launch of another software starts, and with what room; empty where none was given."""
     measured: MeasuredServing | None = None
     """What was measured (`--measured`) beside what is expected of the first configuration."""
+    beside: list[str] = []
+    """What one chip alone, or the checkpoint's own formats, would give at the batch that was asked for."""
+    engines: list[EngineRow] = []
+    """Each of several engines that were asked for; none where one was."""
     counted_runs: list[CountedRun] = []
     """The first configuration under a fixed number of prompts that come together: those of `--requests`, or one batch
     from start to end where `--batch` says how many."""

@@ -1,11 +1,14 @@
 """The verdict of `dscale serve`: one line that answers what was asked, before anything else."""
 
-from dragonscale.blocks.sheet import amount
+from dragonscale.blocks.sheet import amount, several
 from dragonscale.commands.serve.advice import near_misses
 from dragonscale.commands.serve.serve_question import ServeAsked
 from dragonscale.commands.serve.serve_records import ConfigReport, Disaggregation, ServeReport, plan_text
 from dragonscale.serving.advice.search import ONE_CARD
 from dragonscale.serving.steady.targets import LATENCIES
+
+# Requests at once up to which a model only just fits.
+FEW = 2
 
 
 def verdict_text(report: ServeReport, job: ServeAsked) -> str:
@@ -14,6 +17,8 @@ def verdict_text(report: ServeReport, job: ServeAsked) -> str:
     first = report.configs[0]
     if report.measured is not None:
         return report.measured.text
+    if report.speculation is not None and report.speculation.asked:
+        return f"{report.speculation.verdict}."
     if job.disaggregate and report.disaggregation is not None:
         return _disaggregation(report.disaggregation)
     where = f"{plan_text(first)} on {first.slice}{_not_on_one_card(job, first)}"
@@ -25,11 +30,23 @@ def verdict_text(report: ServeReport, job: ServeAsked) -> str:
     fleet = ""
     if first.replicas is not None and report.workload.rate_per_s:
         rate = amount(report.workload.rate_per_s, "count")
-        fleet = f"; {rate} requests/s take {first.fleet_chips:,} chip{'s' * (first.fleet_chips != 1)}"
+        if report.counted_runs and report.counted_runs[0].rate:
+            run = report.counted_runs[0]
+            fleet = (
+                f"; of {rate} requests/s it serves {run.requests_per_s:.3g} by itself "
+                f"({run.output_tokens_per_s:,.0f} output tokens/s)"
+            )
+            rate = f"at this pace {rate}"
+        fleet += f"; {rate} requests/s take {several(first.fleet_chips or 0, 'chip')}"
     if report.workload.output == 1:
         return f"Fits: {where}, {amount(first.requests_per_s, 'count')} prompts/s{fleet}."
-    requests = f"{first.batch:,} request{'s' * (first.batch != 1)} at once"
-    return f"Fits: {where}, {requests} at {first.tokens_per_s_per_user:,.0f} tokens/s each{fleet}."
+    requests = f"{several(first.batch, 'request')} at once"
+    how = "Fits"
+    if job.batch is None and first.prefill is None and first.max_batch <= FEW:
+        how = "Barely fits"
+    if report.starts:
+        how = "Starts"
+    return f"{how}: {where}, {requests} at {first.tokens_per_s_per_user:,.0f} tokens/s each{fleet}."
 
 
 def _not_on_one_card(job: ServeAsked, first: ConfigReport) -> str:

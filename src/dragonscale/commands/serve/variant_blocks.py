@@ -15,6 +15,9 @@ from dragonscale.serving.steady.targets import LATENCIES
 # Rows of the frontier that are shown.
 MAX_POINTS = 8
 
+# Rows that miss targets whose reasons are told.
+MAX_MISSES = 3
+
 # Chips that the short answer compares.
 MAX_BRIEF_ROWS = 5
 
@@ -89,13 +92,24 @@ def configs_table(
 def configs_foot(report: records.ServeReport) -> str:
     """What the table leaves open: other engines than the best's, numbers that rest on no run, whose prices were
     taken."""
-    lines = [_engines_line(report), report.recommended_reason]
+    lines = [_engines_line(report), report.recommended_reason, *_missing_lines(report)]
     chips = list(dict.fromkeys(row.chip for row in report.configs))
     if len(chips) > 1:
         if any("tokens" in row.estimated for row in report.configs):
             lines.append("~ never measured on that chip: ranked, sized and priced at the slow end of the band")
         lines.append(_prices_line(report, chips))
     return "\n".join(filter(None, lines))
+
+
+def _missing_lines(report: records.ServeReport) -> list[str]:
+    """What rows miss that the table shows by their means, where others meet the targets."""
+    if report.best is None:
+        return []
+    lines: list[str] = []
+    for number, row in enumerate(report.configs, 1):
+        if not row.meets_slo and row.quantized == report.configs[0].quantized:
+            lines.append(f"#{number} misses: {' and '.join(row.violations)}")
+    return lines[:MAX_MISSES]
 
 
 def _engines_line(report: records.ServeReport) -> str:
@@ -221,7 +235,7 @@ def speculation_blocks(speculation: records.Speculation) -> list[laid.Block]:
     """Drafts against time per token."""
     foot = f"From a batch of {speculation.hurts_from_batch or 0:,} on drafting only hurts."
     if speculation.hurts_from_batch is None:
-        foot = f"Drafting helps at every batch that fits (up to {speculation.most_batch:,})."
+        foot = f"With this acceptance drafting helps at every batch that fits (up to {speculation.most_batch:,})."
     elif speculation.hurts_from_batch == 1:
         foot = "Drafting is not worth it at any batch."
     accepted = ", ".join(f"{chance:.0%}" for chance in speculation.acceptance)

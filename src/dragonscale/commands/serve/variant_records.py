@@ -2,6 +2,9 @@
 
 import msgspec
 
+# Part by which a gain differs from 1 that nobody would notice.
+HARDLY = 0.05
+
 
 class LimitRow(msgspec.Struct):
     """A limit of serving this model on this chip, solved: its formula at datasheet rates, and the number."""
@@ -23,6 +26,16 @@ class DraftRow(msgspec.Struct):
     speedup: float
 
 
+class DrafterRow(msgspec.Struct):
+    """Another way to draft as many tokens a step: tokens/s of the replica over those without drafts at the same
+    batch."""
+
+    drafter: str
+    acceptance: list[float]
+    gain: float
+    source: str
+
+
 class Speculation(msgspec.Struct):
     """Drafting in the best configuration. `hurts_from_batch` is the batch from which no draft pays, if there is one up
     to `most_batch`, the largest that fits."""
@@ -32,12 +45,39 @@ class Speculation(msgspec.Struct):
     batch: int
     rows: list[DraftRow]
     best_drafts: int
+    drafts: int
+    """Those of the configuration."""
     most_batch: int
     hurts_from_batch: int | None
     source: str = ""
     """Who says the acceptance, where nobody who asked does."""
     server_gain: float | None = None
     """Tokens/s of the replica over those without drafts at this batch, prompts included."""
+    asked: bool = False
+    """Whether drafts were asked for."""
+    limit: int | None = None
+    """Sequences that the engine runs at once at most where it drafts and nobody says how many, if they are fewer than
+    the batch."""
+    limited_gain: float | None = None
+    """Tokens/s under that limit over those of the whole batch without drafts."""
+    others: list[DrafterRow] = []
+    alone: str = ""
+    """What a draft model on one chip would take where it is split over several and is quicker by itself."""
+
+    @property
+    def verdict(self) -> str:
+        """Whether drafts pay at this batch, and from how many tokens a step on."""
+        row = next((row for row in self.rows if row.drafts == self.drafts), self.rows[-1])
+        gain = self.server_gain or row.speedup
+        needed = (row.drafting_s + row.verifying_s) / self.rows[0].verifying_s
+        text = f"{_worth(gain)}: {gain:.2f}x the tokens/s of none at a batch of {self.batch:,}"
+        if self.limit is not None and self.limited_gain is not None:
+            text = (
+                f"{_worth(self.limited_gain)} by default: where it drafts the engine runs at most {self.limit:,} at "
+                f"once, which makes {self.limited_gain:.2f}x the tokens/s of {self.batch:,} without drafts; "
+                f"with --max-seqs {self.batch} {gain:.2f}x"
+            )
+        return f"{text}; it pays from {needed:.2f} tokens a step on, and {row.tokens:.2f} are expected"
 
     def loss(self, drafts: int) -> str:
         """That drafts do not pay, and by how much, where the configuration has none or too many."""
@@ -50,8 +90,9 @@ class Speculation(msgspec.Struct):
 
 
 class CountedRun(msgspec.Struct):
-    """Prompts that come together, timed from the first to the last token, with the prompts before any token and the
-    tail in which few requests are left. `lengths` is `fixed` or `lognormal`; rates are of all replicas."""
+    """Prompts that come together, or at a `rate`, timed from the first to the last token, with the prompts before any
+    token and the tail in which few requests are left. `lengths` is `fixed` or `lognormal`; rates are of all
+    replicas."""
 
     requests: int
     lengths: str
@@ -62,6 +103,8 @@ class CountedRun(msgspec.Struct):
     ttft_s: float
     tpot_s: float
     e2e_s: float
+    e2e_p90_s: float
+    rate: float | None = None
 
     @property
     def text(self) -> str:
@@ -71,6 +114,39 @@ class CountedRun(msgspec.Struct):
         if self.lengths == "fixed":
             return f"for {self.requests:,} equal requests that start together, to the last token"
         return f"for {self.requests:,} requests of mixed lengths sent at once"
+
+
+class EngineRow(msgspec.Struct):
+    """One of several engines that were asked for: rates of the whole slice in the steady state of its best batch, with
+    the band of the tokens, and of a benchmark's prompts that come at once. `problem` says why it does not run."""
+
+    engine: str
+    batch: int = 0
+    tpot_s: float = 0.0
+    ttft_s: float = 0.0
+    requests_per_s: float = 0.0
+    output_tokens_per_s: float = 0.0
+    tokens_low: float | None = None
+    tokens_high: float | None = None
+    at_once_requests: int = 0
+    at_once_requests_per_s: float = 0.0
+    at_once_total_tokens_per_s: float = 0.0
+    release: str = ""
+    problem: str = ""
+
+    @property
+    def text(self) -> str:
+        """The row in a few words."""
+        if self.problem:
+            return self.problem
+        rates = f"{self.output_tokens_per_s:,.0f} output tok/s, {self.requests_per_s:.3g} requests/s"
+        text = f"{rates} with {self.batch:,} in flight a replica"
+        if self.at_once_requests:
+            text += (
+                f"; {self.at_once_requests:,} prompts at once: {self.at_once_requests_per_s:.3g} requests/s, "
+                f"{self.at_once_total_tokens_per_s:,.0f} tok/s in and out"
+            )
+        return text
 
 
 class ServingSuspect(msgspec.Struct):
@@ -93,6 +169,13 @@ class MeasuredServing(msgspec.Struct):
     text: str
     suspects: list[ServingSuspect]
     likely: str
+
+
+def _worth(gain: float) -> str:
+    """A gain in words."""
+    if gain < 1 - HARDLY:
+        return "Not worth it"
+    return "Worth it" if gain > 1 + HARDLY else "Hardly worth it"
 
 
 class PrefixCache(msgspec.Struct):

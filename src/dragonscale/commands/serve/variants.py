@@ -2,25 +2,38 @@
 decode, cached prefixes."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 from dragonscale.commands.record import shared
 from dragonscale.commands.serve import serve_records as records
 from dragonscale.commands.serve.config import config_report
 from dragonscale.commands.serve.remedies import drafter
 from dragonscale.commands.serve.serve_question import ServeAsked
-from dragonscale.commands.serve.variant_records import DraftRow
+from dragonscale.commands.serve.variant_records import DrafterRow, DraftRow
 from dragonscale.physics.numbers import first_number
+from dragonscale.physics.units import render
 from dragonscale.serving.advice.bills import deployed
 from dragonscale.serving.advice.job import ServingJob
 from dragonscale.serving.advice.pools import why_no_pools
-from dragonscale.serving.advice.search import ranked_by_format
+from dragonscale.serving.advice.search import at_batches, ranked_by_format
 from dragonscale.serving.iteration.capacity import cache_per_chip
+from dragonscale.serving.iteration.deployment import Deployment
 from dragonscale.serving.space.disaggregation import PooledConfig, Pools
-from dragonscale.serving.space.frontier import Config, judge
+from dragonscale.serving.space.frontier import Config
 from dragonscale.serving.space.ranking import worth
-from dragonscale.serving.space.space import one_plan
 from dragonscale.serving.steady.prefix import hit, rooms
-from dragonscale.serving.steady.speculation import BATCHES, MAX_DRAFTS, break_even, speculate
+from dragonscale.serving.steady.speculation import (
+    BATCHES,
+    MAX_DRAFTS,
+    Draft,
+    break_even,
+    drafter_kinds,
+    drafting_seconds,
+    has_heads,
+    named_draft,
+    speculate,
+)
 
 # Host memory of a chip's share in which prefixes are counted.
 HOST_BYTES = 100e9
@@ -32,7 +45,8 @@ MAX_POOLS = 3
 def speculation_report(job: ServingJob, config: Config) -> records.Speculation | None:
     """Drafting in one configuration, by the number of drafts; None where nobody drafts."""
     draft = job.draft_by(config.engine)
-    if draft is None or (draft.source and not config.drafts):
+    asked = job.drafts_asked or (draft is not None and 0 not in draft.counts)
+    if draft is None or (draft.kind == "mtp" and draft.source and not (config.drafts or asked)):
         return None
     deployment = deployed(job, config)
     keys = job.ask.context  # tokens that a sequence attends to, on average
@@ -47,24 +61,85 @@ def speculation_report(job: ServingJob, config: Config) -> records.Speculation |
         rows.append(row)
     return records.Speculation(
         acceptance=list(draft.acceptance) if isinstance(draft.acceptance, tuple) else [draft.acceptance],
-        drafter=draft.model.name if draft.model is not None else drafter(job.model),
+        drafter=_drafter_name(job, draft),
         batch=config.batch,
         rows=rows,
         best_drafts=min(loops, key=lambda loop: loop.tpot).drafts,
+        drafts=config.drafts,
         most_batch=config.most,
         hurts_from_batch=break_even(deployment, draft, keys, [batch for batch in BATCHES if batch <= config.most]),
         source=draft.source,
         server_gain=_server_gain(job, config),
+        asked=bool(asked),
+        **_limited(job, config),
+        others=_other_drafters(job, config, draft) if asked else [],
+        alone=_drafting_alone(deployment, draft, config, keys),
     )
+
+
+def _drafting_alone(deployment: Deployment, draft: Draft, config: Config, keys: float) -> str:
+    """That a small draft model is quicker on one chip than split as the model is; empty where it is not."""
+    if draft.model is None or config.plan.chips == 1:
+        return ""
+    degrees = dict.fromkeys(("tensor", "width", "data", "context"), 1)
+    split_s, alone_s = (
+        first_number(drafting_seconds(replace(deployment, plan=plan), draft, config.batch, keys, 0.0))
+        for plan in (config.plan, replace(config.plan, **degrees))
+    )
+    if alone_s >= split_s:
+        return ""
+    return (
+        f"{draft.model.name} drafts a token in {render(split_s, 's')} split over the chips and in "
+        f"{render(alone_s, 's')} on one: give it a tensor parallel size of 1 (draft_tensor_parallel_size)"
+    )
+
+
+def _drafter_name(job: ServingJob, draft: Draft) -> str:
+    """Who drafts, in words."""
+    if draft.model is not None:
+        return draft.model.name
+    if draft.kind == "mtp" or not draft.kind:
+        return drafter(job.model)
+    return drafter_kinds()[draft.kind]["title"]
+
+
+def _limited(job: ServingJob, config: Config) -> dict[str, Any]:
+    """The limit on sequences that an engine has where it drafts, and what is left of the gain under it; nothing where
+    the batch is not larger."""
+    engine = job.engine_on(config.piece.chip, config.engine)
+    limit = engine.scheduling.draft_sequences * config.plan.data
+    if config.is_fleet or not config.drafts or not 0 < limit < config.batch:
+        return {}
+    (fewer,) = at_batches(job, config, [limit])
+    return {"limit": limit, "limited_gain": fewer.tokens_per_chip / _plain(job, config).tokens_per_chip}
+
+
+def _other_drafters(job: ServingJob, config: Config, draft: Draft) -> list[DrafterRow]:
+    """What others who need no model of their own would bring with as many drafts."""
+    rows: list[DrafterRow] = []
+    if config.is_fleet or not config.drafts:
+        return rows
+    for kind, row in drafter_kinds().items():
+        if kind in (draft.kind, "model") or (kind == "mtp" and not has_heads(job.model)):
+            continue
+        other = named_draft(kind, job.model, (config.drafts,))
+        (drafted,) = at_batches(replace(job, draft=other), config, [config.batch])
+        gain = drafted.tokens_per_chip / _plain(job, config).tokens_per_chip
+        rows.append(DrafterRow(row["title"], list(row["acceptance"]), gain, row["source"]))
+    return rows
+
+
+def _plain(job: ServingJob, config: Config) -> Config:
+    """The configuration without drafts."""
+    (plain,) = at_batches(replace(job, draft=None), config, [config.batch])
+    return plain
 
 
 def _server_gain(job: ServingJob, config: Config) -> float | None:
     """Tokens/s of a configuration that drafts over those without drafts at the same batch."""
     if config.is_fleet or not config.drafts:
         return None
-    engine = job.engine_on(config.piece.chip, config.engine)
-    plain = judge(job.model, one_plan(config.piece, config.plan), engine, job.ask, [config.batch])
-    return config.tokens_per_chip / plain[0].tokens_per_chip if plain else None
+    return config.tokens_per_chip / _plain(job, config).tokens_per_chip
 
 
 def disaggregation_report(

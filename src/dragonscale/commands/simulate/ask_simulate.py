@@ -210,6 +210,7 @@ def _report(
         usd_per_h=cost.usd_per_h,
         bound_by=verdict.bound_by,
         advice=verdict.advice,
+        remedy=verdict.remedy,
         notes=[unpriced_note] if unpriced_note else [],
         prices=price_rows(chips),
     )

@@ -33,7 +33,7 @@ from dragonscale.models.assumed import with_assumed
 from dragonscale.physics.hardware.changes import check_effect
 from dragonscale.physics.hardware.slices import slice_note
 from dragonscale.physics.units import parse, parse_length
-from dragonscale.serving.engine.engine import spelt_engine, substitution_notes
+from dragonscale.serving.engine.engine import spelt_engine
 from dragonscale.serving.engine.launch import LaunchLimits
 from dragonscale.serving.engine.plan_file import SavedPlan
 from dragonscale.serving.iteration.deployment import Deployment
@@ -135,7 +135,6 @@ class _Start:
 
 def _read_start(question: SimulateQuestion) -> _Start:
     """The question with its plan file, chips and lengths understood."""
-    substituted = substitution_notes(question.engine)
     plans = {name: written(getattr(question, name)) for name in ("plan", "prefill_plan")}
     engines = {name: spelt_engine(getattr(question, name)) for name in ("engine", "prefill_engine")}
     question = replace(question, **engines, **plans)
@@ -158,7 +157,7 @@ def _read_start(question: SimulateQuestion) -> _Start:
     check_chips(deployment, str(deployment.piece))
     context = None if question.force else deployment.model.context or None
     question, shortened = _within_context(question, deployment.model.name, context)
-    return _Start(question, saved, deployment, context, (*shortened, *substituted))
+    return _Start(question, saved, deployment, context, tuple(shortened))
 
 
 def _slice_notes(question: SimulateQuestion, saved: SavedPlan) -> list[str]:

@@ -70,6 +70,8 @@ class LoadReport(msgspec.Struct):
     growth_per_s: float
     grows: bool
     waiting: int
+    is_burst: bool = False
+    """Whether they came in less time than a request takes, so that nobody can say whether the fleet keeps up."""
 
 
 class CapacityReport(msgspec.Struct):
@@ -168,6 +170,8 @@ class SimulateReport(Record, RunRow):
     use: dict[str, PoolUse]
     bound_by: str
     advice: str
+    remedy: str = ""
+    """What of the advice was found to hold by running, or else the evidence."""
     notes: list[str] = []
     prices: list[PriceRow] = []
     percentile: int = 95

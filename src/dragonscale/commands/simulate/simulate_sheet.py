@@ -62,7 +62,7 @@ def _title(report: SimulateReport) -> Title:
         f"traffic: {traffic}; seed {report.seed}",
         f"{verdict.text[:1].upper()}{verdict.text[1:]}.",
         verdict.tone,
-        f"traffic: {brief}; seed {report.seed}",
+        f"traffic: {brief}",
     )
 
 
@@ -89,7 +89,9 @@ def summary(report: SimulateReport, detail: bool = False) -> Facts:
         goodput=goodput_text(report),
         cost=cost_text(report),
         change=None if report.bound_by == TRAFFIC else report.advice,
+        remedy=report.remedy,
         holds=holds,
+        holds_brief=holds and holds.partition("; ")[0].partition(" (")[0],
         requests=requests_text(report),
         used=use_text(report),
         used_brief=use_text(report, brief=True),
@@ -120,6 +122,8 @@ def verdict_fact(report: SimulateReport) -> VerdictFact:
             return VerdictFact("no request finished", "warn")
         if grows:
             return VerdictFact("overloaded: the queue grows", "bad")
+        if report.load and report.load.is_burst:
+            return VerdictFact(_burst(report), "warn")
         if report.load:
             return VerdictFact(f"keeps up: the queue does not grow{_behind(report)}", "good")
         return VerdictFact("done; no targets were given", "good")
@@ -139,6 +143,15 @@ def verdict_fact(report: SimulateReport) -> VerdictFact:
 def _class_verdict(service: ClassReport) -> str:
     latencies = ", ".join(f"{NAMES[name]} {service.told(name)}" for name in service.slo)
     return f"{service.name} {'meets' if service.meets_slo else 'misses'} {latencies}"
+
+
+def _burst(report: SimulateReport) -> str:
+    """What became of requests that came in less time than one takes."""
+    served = report.requests.finished / report.simulated_s
+    return (
+        f"a burst of {report.requests.arrived:,} requests, served in {render(report.simulated_s, 's')} "
+        f"({served:.3g}/s): too short to say whether it keeps up with {report.load.arrived_per_s:.3g}/s"
+    )
 
 
 def _behind(report: SimulateReport) -> str:

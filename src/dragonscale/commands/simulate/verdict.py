@@ -47,10 +47,12 @@ _HELP = {
 
 @dataclass(frozen=True)
 class VerdictText:
-    """What bounds the fleet, and what to change about it."""
+    """What bounds the fleet, and what to change about it; `remedy` is what of that was found to hold, where anything
+    was, else the evidence."""
 
     bound_by: str
     advice: str
+    remedy: str = ""
 
 
 def verdict_text(
@@ -92,7 +94,8 @@ def verdict_text(
         if load is not None:
             sentences.append(f"The fleet keeps up with {asked.job.traffic.rate or 0.0:.3g} requests/s.")
     sentences.append(capacity_text(asked, capacity))
-    return VerdictText(bound_by, " ".join(filter(None, sentences)))
+    sentences = list(filter(None, sentences))
+    return VerdictText(bound_by, " ".join(sentences), sentences[-1] if sentences else "")
 
 
 def _evidence(job: FleetJob, result: SimulationResult, capacity: FleetCapacity | None, bottleneck: Bottleneck) -> str:

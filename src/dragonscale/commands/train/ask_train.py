@@ -6,11 +6,12 @@ from typing import Any
 
 from dragonscale.blocks.sheet import NextStep, Sheet
 from dragonscale.commands.given import check_named, unnamed
-from dragonscale.commands.questions.flag import written
-from dragonscale.commands.questions.train import TrainQuestion
+from dragonscale.commands.questions.flag import fields_of, written
+from dragonscale.commands.questions.train import CompareQuestion, TrainQuestion
 from dragonscale.commands.record import Face, Record, bind
 from dragonscale.commands.train.answered_slice import chosen_slice, first_verdict, written_slice
 from dragonscale.commands.train.best_report import best_report
+from dragonscale.commands.train.fit_notes import margin_notes
 from dragonscale.commands.train.given_notes import add_comparison, reading_notes
 from dragonscale.commands.train.goodput import add_goodput
 from dragonscale.commands.train.hardware_changes import codesign_report, unchanged
@@ -45,12 +46,28 @@ OF_SEARCH = ("tokens", "price", "pricing", "owned", "dtype", "fix", "remat", "op
 SLOWER = 1.005
 
 
-def ask(question: TrainQuestion, listener: Listener, brief: bool = False) -> TrainReport:
-    """A question answered, with notes on how it was read told first; in brief, a given plan by itself."""
+def ask(question: TrainQuestion, listener: Listener, brief: bool = False) -> Any:
+    """A question answered, with notes on how it was read told first; in brief, a given plan by itself. Several stacks
+    or methods are compared."""
+    if "," in f"{question.stack}{question.method}":
+        return _compared(question, listener)
     request = understood(question)
     for note in request.notes:
         listener.note(note)
     return _answer(request, listener.step, brief, listener.notes)
+
+
+def _compared(question: TrainQuestion, listener: Listener) -> Any:
+    """The comparison of several stacks or methods."""
+    # comparisons ask this module for each side
+    from dragonscale.commands.compare.ask_compare import ask as ask_compare
+
+    names = {field.name for field in fields_of(CompareQuestion)} & {field.name for field in fields_of(TrainQuestion)}
+    flags: dict[str, Any] = {name: getattr(question, name) for name in names}
+    if question.stack == AUTO:
+        flags["stack"] = ""
+    plan = written(question.plan)
+    return ask_compare(CompareQuestion(things=(plan,) if plan else (), **flags), listener)
 
 
 def understood(question: TrainQuestion) -> TrainRequest:
@@ -68,6 +85,10 @@ def understood(question: TrainQuestion) -> TrainRequest:
     notes = reading_notes(run, expert_written="expert" in in_plan and not is_plan_path(text))
     # of several stacks that `auto` weighs, later steps take the one that runs the plan best
     job = replace(request.job, plan=run.plan, chosen_stack=run.job.stack.name)
+    # a rate that was measured may be of one chip or of all: how it is read is said before the verdict on it
+    measured = request.question.measured.strip()
+    if measured:
+        notes += filter(None, [measured_step(measured, job.on_slice(), run.plan.dtype).note])
     return replace(request, job=job, notes=[*request.notes, *notes])
 
 
@@ -145,6 +166,8 @@ def _given(request: TrainRequest, plan: Plan, progress: Progress | None) -> Answ
     assessed = answered.first.assessed
     if not request.question.alone:
         add_comparison(request, answered, assessed, progress)
+    if assessed.feasible:
+        answered.report.margins = margin_notes(assessed.job, assessed.plan)
     if measured is not None:
         answered.report.measured = measured_row(assessed, measured.seconds)
         answered.report.notes += filter(None, [measured.note])

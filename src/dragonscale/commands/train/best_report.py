@@ -3,9 +3,10 @@
 import math
 from dataclasses import replace
 
+from dragonscale.blocks.sheet import several
 from dragonscale.commands.questions.flag import written
 from dragonscale.commands.train import train_records as records
-from dragonscale.commands.train.fit_notes import add_ways_to_fit, missed_by
+from dragonscale.commands.train.fit_notes import add_ways_to_fit, margin_notes, missed_by
 from dragonscale.commands.train.plans import (
     MEMORY_NAMES,
     Answered,
@@ -68,6 +69,7 @@ def best_report(request: TrainRequest, job: Job, progress: Progress | None = Non
         report.notes += [passed_over_text(job, other) for other in passed_over(job, result)]
         if nearby:
             report.notes += _tight_notes(job, result, run.space)
+            report.margins = margin_notes(job, plan)
         report.notes += [*advice_against(job, plan), *offload_notes(job, plan)]
     # what was pinned cannot run at all, whatever the sizes: no remedy but another flag
     if best.refusals:
@@ -167,7 +169,7 @@ def _nothing_feasible(job: Job, result: Found) -> str:
     # the sizes of the job and of the mesh do not divide in any way
     if not result.searched:
         return (
-            f"No plan is possible: no mesh of the {job.slice.chips} chips of {job.slice} divides {job.batch} sequences "
+            f"No plan is possible: no mesh of {job.slice} divides {several(job.batch, 'sequence')} "
             f"of {job.sequence} tokens, the heads and hidden dims of {job.model.name} and what is fixed. Change "
             "--batch, --seq, --fix or the number of chips."
         )

@@ -10,6 +10,7 @@ from dragonscale.physics.hardware import Slice
 from dragonscale.physics.units import render
 from dragonscale.training.advice.assessment import host_node_bytes
 from dragonscale.training.advice.inverse import Fit
+from dragonscale.training.advice.memory_margins import longest_held, memory_margins
 from dragonscale.training.advice.remedies import LargerSlices, Remedy, length_step
 from dragonscale.training.advice.training_job import TrainingJob
 from dragonscale.training.advice.ways_to_fit import LighterMethod, ways_to_fit
@@ -42,6 +43,21 @@ def add_ways_to_fit(request: TrainRequest, job: Job, report: records.TrainReport
         report.neighbours.append(neighbour_row(fit.job, fit.best))
     for remedy in ways.combined:
         _add_remedy(request, report, remedy)
+
+
+def margin_notes(job: Job, plan: Plan) -> list[str]:
+    """What a fine-tuning plan that fits is close to: the longest sequences, and what would make it run out."""
+    if not job.tuning.tunes or job.slice.chip.kind != "gpu":
+        return []
+    notes: list[str] = []
+    longest = longest_held(job, plan)
+    if longest > job.sequence:
+        notes.append(f"With this plan the chips hold sequences of up to about {longest:,} tokens.")
+    margins = memory_margins(job, plan)
+    if margins:
+        listed = "; ".join(f"{margin.what} ({margin.hbm_bytes / 1e9:,.0f} GB)" for margin in margins)
+        notes.append(f"It would run out of memory with {listed}.")
+    return notes
 
 
 def _method_flags(method: LighterMethod) -> str:

@@ -146,6 +146,7 @@ def measured_row(expected: PlanAssessment, seconds: float) -> Measured:
             for suspect in step.suspects
         ],
         text=" ".join(_sentences(step)),
+        impossible=step.impossible,
         published=list(map(_published_row, step.published[:MAX_PUBLISHED])),
     )
 

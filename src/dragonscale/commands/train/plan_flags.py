@@ -13,7 +13,7 @@ from dragonscale.commands.foreign import as_training, foreign_plan, told
 from dragonscale.commands.questions.flag import written
 from dragonscale.commands.questions.train import TrainQuestion
 from dragonscale.commands.train.lengths import with_lengths
-from dragonscale.commands.train.tuned import read_optimizer, usual_step
+from dragonscale.commands.train.tuned import read_optimizer, usual_step, with_loss
 from dragonscale.errors import InputError, shorten
 from dragonscale.physics.hardware import load_chip, parse_slice
 from dragonscale.physics.hardware.catalogue import is_chip
@@ -59,7 +59,9 @@ def filled(question: TrainQuestion) -> tuple[TrainQuestion, list[str]]:
     question, packing_notes = with_lengths(question)
     if question.largest == "batch" and not written(question.batch):
         question = replace(question, batch="1seq")  # the search for the largest begins there
+    question, loss_notes = with_loss(question)
     question, tuning_notes = usual_step(question)
+    tuning_notes = [*loss_notes, *tuning_notes]
     notes += [*packing_notes, *tuning_notes]
     missing = [description for flag, description in _NEEDED.items() if not written(getattr(question, flag))]
     if missing:

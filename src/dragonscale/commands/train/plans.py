@@ -25,6 +25,7 @@ from dragonscale.training.search.stack_search import StackSearch
 
 MEMORY_NAMES = {
     "reducing": "gradients in flight",
+    "casts": "16-bit copies of weights",
     "placeholders": "zero-filled gradient buffers",
     "update": "optimizer workspace",
 }

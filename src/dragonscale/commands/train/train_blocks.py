@@ -41,7 +41,8 @@ MAX_FRONT_ROWS = 12
 def train_blocks(report: TrainReport, detail: bool) -> laid.Sheet:
     """The whole answer: the summary first, then how it comes about."""
     if not report.plans:
-        shown, further = report.notes[:MAX_REMEDIES], report.notes[MAX_REMEDIES:]
+        notes = [note for note in report.notes if note != report.verdict]
+        shown, further = notes[:MAX_REMEDIES], notes[MAX_REMEDIES:]
         blocks: list[laid.Block] = [_title(report), laid.Prose("\n".join(shown), "bad")]
         if further:
             blocks.append(laid.Prose("\n".join(further), "bad", laid.EXPLAINED))
@@ -69,7 +70,7 @@ def train_blocks(report: TrainReport, detail: bool) -> laid.Sheet:
         if report.goodput:
             blocks.append(goodput_facts(report.goodput))
     if report.scaling:
-        blocks.append(replace(scaling_table(report), brief_rows=MAX_SLICES))
+        blocks.append(scaling_table(report))
     if len(report.plans) > 1 and (detail or not report.scaling):
         blocks.append(laid.explained(plans_table(report)))
     return laid.Sheet((*blocks, *_changes(report), *_after(report, detail)))
@@ -116,8 +117,8 @@ def _title(report: TrainReport) -> laid.Title:
     if work.adapter_parameters:
         size += f" +{amount(work.adapter_parameters, 'count')} in adapters"
     for part, parameters in work.left_out.items():
-        size += f"; {amount(parameters, 'count')} of {part} left out"
-    sequences = f"{work.sequences:,} sequences of {work.seq:,}"
+        size += f"; {amount(parameters, 'count')} of {part} frozen"
+    sequences = f"{laid.several(work.sequences, 'sequence')} of {work.seq:,}"
     if work.documents:
         sequences += f" packed with documents of {work.documents:,} (weighted by length)"
     stack = f"stack {work.stack}"
@@ -130,6 +131,9 @@ def _title(report: TrainReport) -> laid.Title:
     step = f"{work.batch_tokens:,} tokens a step ({sequences}), {work.dtype}"
     if work.method not in ("", "full"):
         step = f"{work.method}, {step}"
+    brief_stack = f"stack {work.stack}"
+    if work.unbuilt or work.stack == "generic":  # why it is no trainer's answer
+        brief_stack = stack
     tone = "bad" if report.exit_code else "good"
     if report.measured is not None and not report.measured.within_band:
         tone = "warn"
@@ -138,7 +142,7 @@ def _title(report: TrainReport) -> laid.Title:
         f"{step}, {stack}",
         report.verdict,
         tone,
-        f"{step}, {stack.partition(' (')[0]}",
+        f"{step}, {brief_stack}",
     )
 
 
@@ -202,7 +206,7 @@ def summary(report: TrainReport, first: PlanReport, answered: PlanAnswer | None)
         bound=_bound(first, answered).removeprefix("bound by "),
         change=help_text(first.helps),
         stacks=stacks_text(report.stacks, report.unfit_stacks),
-        unfit=stacks_text([], report.unfit_stacks),
+        news=stacks_text(_faster_stacks(report), report.unfit_stacks),
         first_change=help_text(first.helps[:1]),
         kernels="".join(f"; {text}" for text in [_kernels(report)] if text),
         software=software_of(report.workload.stack),
@@ -211,12 +215,23 @@ def summary(report: TrainReport, first: PlanReport, answered: PlanAnswer | None)
         slower=slow_end,
     )
     hidden: set[str] = set()
-    if not report.unfit_stacks:  # other stacks that fit are no news
+    if not report.unfit_stacks and not _faster_stacks(report):  # slower ones are no news
         hidden.add("other stacks")
     if report.measured is not None:  # what was asked is whether the run is normal
         hidden |= {"best plan", "would help"}
-    rows = (*head.rows, *rest.rows)
+    tuned = report.asked is not None and report.asked.job.tuning.tunes
+    limits = facts(
+        ("of memory", _memory_parts(first) if tuned else ""),
+        ("limits", " ".join(report.margins)),
+    )
+    rows = (*head.rows, *rest.rows, *limits.rows)
     return laid.Facts(tuple(laid.explained(row) if row.label in hidden else row for row in rows))
+
+
+def _memory_parts(first: PlanReport) -> str:
+    """The parts of memory of at least a fiftieth, the largest first: what people ask of fine-tuning."""
+    parts = sorted(first.memory, key=lambda row: -row.bytes)
+    return ", ".join(f"{row.name} {row.bytes / 1e9:.1f}GB" for row in parts if row.bytes >= first.hbm_bytes / 50)
 
 
 def _bound(first: PlanReport, answered: PlanAnswer | None) -> str:
@@ -224,6 +239,15 @@ def _bound(first: PlanReport, answered: PlanAnswer | None) -> str:
     if first.helps and answered is not None and answered.advice is not None:
         return bound_text(answered.assessed, answered.advice.overhead)
     return first.advice
+
+
+def _faster_stacks(report: TrainReport) -> list[StackRow]:
+    """The stack of the answer and those that are faster; none where it is the fastest."""
+    if not report.stacks:
+        return []
+    own, *others = report.stacks
+    faster = [row for row in others if row.step_s * (1 + TIE_TOLERANCE) < own.step_s]
+    return [own, *faster] if faster else []
 
 
 def _kernels(report: TrainReport) -> str:

@@ -7,6 +7,7 @@ from dragonscale.blocks import charts
 from dragonscale.blocks.charts import Chart, LineSeries, Mark, MeshAxis, PartStack, Roof, RoofPoint, RuleLine
 from dragonscale.blocks.charts.amounts import amount
 from dragonscale.blocks.charts.axes import log_axis
+from dragonscale.blocks.sheet import several
 from dragonscale.commands.charts.moves import ORDER, mesh_axes
 from dragonscale.commands.charts.roles import memory_stack, nothing_to_draw, term_parts
 from dragonscale.commands.train.answered_slice import chosen_slice, first_verdict
@@ -31,7 +32,7 @@ def draw(report: TrainReport, kind: str) -> Chart:
 def _subtitle(report: TrainReport) -> str:
     work = report.workload
     tokens = render(work.batch_tokens, "count", binary=True)
-    sequences = f"{work.sequences:,} sequences of {work.seq:,}"
+    sequences = f"{several(work.sequences, 'sequence')} of {work.seq:,}"
     return f"{tokens} tokens a step ({sequences}), {work.dtype}, stack {work.stack}"
 
 

@@ -235,12 +235,15 @@ def _read_documents(question: TrainQuestion, sequence: int) -> tuple[int | None,
 
 
 def _unseen_note(model: Transformer) -> str:
-    """A note that what a model sees or hears with is not trained, with its parameters."""
+    """A note that what a model sees or hears with is frozen, with its parameters."""
     left_out = unseen_parameters(model)
     if not left_out:
         return ""
     parts = " and ".join(f"{count:,} parameters of {part}" for part, count in left_out.items())
-    return f"The text model alone is trained: {parts} are left out, with the tokens that they would make."
+    return (
+        f"The text model alone is trained: {parts} are frozen and counted as weights. Images are tokens of the "
+        "sequence; the time of encoding them is left out."
+    )
 
 
 def _context_note(model: Transformer, sequence: int) -> str:

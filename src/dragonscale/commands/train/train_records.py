@@ -259,6 +259,8 @@ class Measured(msgspec.Struct):
     mfu: float
     suspects: list[SuspectRow]
     text: str
+    impossible: bool = False
+    """Whether the step is shorter than the datasheet allows."""
     published: list[PublishedRow] = []
     """Of a step outside its band: published runs of the model on that chip, those of the nearest rate first."""
 
@@ -390,6 +392,8 @@ class TrainReport(Record):
     """The same of `dscale verify`."""
     measured: Measured | None = None
     neighbours: list[Neighbour] = []
+    margins: list[str] = []
+    """Of a fine-tuning plan that fits: the longest sequences that it holds, and what would make it run out."""
     lighter: str = ""  # flags of the method that fits where the one that was asked for does not
     remedies: list[RemedyRow] = []
     """Changes with which the job fits, where nothing does as it was asked."""
@@ -448,7 +452,8 @@ class TrainReport(Record):
     def to_dict(self) -> dict[str, Any]:
         """The fields, with the plan to take as `best` where it is the first too."""
         record = super().to_dict()
-        if record["best"] is None and self.best is not None:
+        was_compared = self.searched > 1  # with others than a plan that was given alone
+        if record["best"] is None and self.best is not None and was_compared:
             record["best"] = msgspec.to_builtins(self.best)
         return record
 

@@ -1,6 +1,6 @@
 """The verdict of `dscale train`: one line that answers what was asked, before anything else."""
 
-from dragonscale.blocks.sheet import amount
+from dragonscale.blocks.sheet import amount, several
 from dragonscale.commands.train.train_records import Measured, PlanReport, TrainReport
 from dragonscale.training.plan.plan import short_plan
 
@@ -28,6 +28,10 @@ def verdict_text(report: TrainReport) -> str:
 def _measured(measured: Measured, first: PlanReport) -> str:
     """Whether a measured step is what is expected."""
     band = f"{amount(first.step_low_s, 's')} to {amount(first.step_high_s, 's')}"
+    if measured.impossible:
+        return (
+            f"Not possible: {amount(measured.step_s, 's')} a step is less than the datasheet allows; check the timing."
+        )
     if measured.within_band:
         return f"Normal: {amount(measured.step_s, 's')} a step is within the {band} expected."
     pace = "Slow" if measured.ratio > 1 else "Faster than expected"
@@ -44,7 +48,9 @@ def _unfit(report: TrainReport) -> str:
         ways.append(f"with {report.lighter}")
     if report.neighbours:
         nearest = report.neighbours[0]
-        ways.append(f"on {nearest.slice}" if nearest.slice != report.slice else f"with {nearest.sequences:,} sequences")
+        ways.append(
+            f"on {nearest.slice}" if nearest.slice != report.slice else f"with {several(nearest.sequences, 'sequence')}"
+        )
     if not ways and report.missing_bytes is None and report.notes:
         return report.notes[0]
     return f"{text}{'; it fits ' if ways else ''}{' or '.join(ways)}."

@@ -12,19 +12,27 @@ from dragonscale.models.assumed import with_assumed
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.units import parse_length
 from dragonscale.training.plan.plan import OPTIMIZERS, read_field
-from dragonscale.training.plan.tuning import Tuning, lacking, meant_optimizer, optimizer_named, read_tuning
+from dragonscale.training.plan.tuning import (
+    DEFAULT_RANK,
+    Tuning,
+    lacking,
+    meant_optimizer,
+    optimizer_named,
+    read_tuning,
+    with_attention,
+)
 
 TUNED_STEP = {"batch": "16seq", "seq": "2048"}
 """The step of fine-tuning where nobody says one."""
 USUAL_SEQUENCE = 8192
-"""Tokens of a sequence in pretraining where nobody says: Llama 3 (arXiv 2407.21783) and DeepSeek-V3 (4096) are
-pretrained so before their context is extended; models made for fewer tokens take theirs."""
+"""Tokens of a sequence in pretraining where nobody says: Llama 3 is pretrained so before its context is extended
+(arXiv 2407.21783, section 3.4.1); models made for fewer tokens take theirs."""
 CHIP_TOKENS = 2**16
 """Tokens of a chip and step that a slice of few chips gets, so that reducing gradients does not rule the step."""
 USUAL_BATCH = 2**22
-"""Tokens of a step in pretraining where nobody says: the 4M of Llama 2 and of Llama 3's first phase."""
+"""Tokens of a step in pretraining where nobody says: the 4M of Llama 2 (arXiv 2307.09288) and of Llama 3's start."""
 LARGE_BATCH = 2**24
-"""Tokens of a step on the largest slices: the 16M of Llama 3 405B on 8K to 16K chips."""
+"""Tokens of a step on the largest slices: the 16M that Llama 3 405B ends with (arXiv 2407.21783, section 3.4.1)."""
 
 
 def usual_step(question: TrainQuestion) -> tuple[TrainQuestion, list[str]]:
@@ -41,10 +49,12 @@ def usual_step(question: TrainQuestion) -> tuple[TrainQuestion, list[str]]:
         usual, why = TUNED_STEP, "as fine-tuning often has"
     else:
         usual = _pretraining_step(question)
-        why = f"as pretraining often has: {_batch_rule(question)}" if "batch" in missing else "as pretraining often has"
-    taken = {name: usual[name] for name in missing}
-    flags = " and ".join(f"--{name} {value}" for name, value in taken.items())
-    return replace(question, **taken), [*notes, f"{flags} taken, {why}."]
+        why = "as pretraining often has"
+        if "batch" in missing:
+            why += f": {_batch_rule(question)}"
+    flags_added = {name: usual[name] for name in missing}
+    flags = " and ".join(f"--{name} {value}" for name, value in flags_added.items())
+    return replace(question, **flags_added), [*notes, f"{flags} taken, {why}."]
 
 
 def _pretraining_step(question: TrainQuestion) -> dict[str, str]:
@@ -98,6 +108,34 @@ def most_chips(on: Any) -> int | None:
     return max(counts, default=None)
 
 
+def with_loss(question: TrainQuestion) -> tuple[TrainQuestion, list[str]]:
+    """A question whose loss and format of weights are said by flags of their own, as its method says them."""
+    notes: list[str] = []
+    loss, method = question.loss.strip().lower(), question.method.strip().lower()
+    if loss in ("", "sft"):
+        question = replace(question, loss="")
+    elif method in ("", "full", "lora", "qlora"):
+        changes: dict[str, Any] = {"loss": "", "method": loss}
+        if method in ("lora", "qlora"):
+            changes["lora_rank"] = question.lora_rank or DEFAULT_RANK
+        if method == "qlora" and not question.frozen.strip():
+            changes["frozen"] = "nf4"
+        question = replace(question, **changes)
+        notes.append(f"--loss {loss} is --method {loss}" + (" with adapters." if method in ("lora", "qlora") else "."))
+    elif loss != method:
+        raise InputError(f"--loss is {question.loss} and --method {question.method}; give one of them.")
+    if question.rank.strip().isdigit():  # `--rank` orders plans, and people write the rank of adapters so too
+        question = replace(question, rank="time", lora_rank=int(question.rank))
+    adapters = question.lora_rank is not None or method in ("lora", "qlora")
+    if question.dtype.strip().lower() in ("fp32", "float32") and adapters:
+        question = replace(question, dtype="tf32", frozen=question.frozen or "fp32")
+        notes.append(
+            "--dtype fp32: weights and activations are in fp32, matmuls are timed at the rate of TF32 "
+            "(torch.backends.cuda.matmul.allow_tf32), without which they are slower."
+        )
+    return question, notes
+
+
 def asked_tuning(question: TrainQuestion, model: Transformer) -> tuple[Tuning, str]:
     """What is trained, checked, and a note on targets of adapters that the model lacks."""
     if question.lora_rank is not None and question.lora_rank < 1:
@@ -110,6 +148,7 @@ def asked_tuning(question: TrainQuestion, model: Transformer) -> tuple[Tuning, s
         frozen=question.frozen,
         teacher=written(question.teacher),
     )
+    tuning = with_attention(tuning, question.attention)
     absent = lacking(model, question.lora_targets.strip().lower())
     if not absent:
         return tuning, ""

@@ -4,13 +4,12 @@ Its formats are those of a GGUF file, by whose name (`-hf user/name:type`, or a 
 share a model by layers (`--split-mode layer`, a pipeline) or by weights and heads (`--split-mode tensor`, still
 experimental); there is no data or expert parallelism, and no second host. It batches requests as others do, but into
 slots: `--parallel` of them, each with its share of `--ctx-size`, kept from the start; an iteration has at most
-`--batch-size` tokens, which run in parts of `--ubatch-size`. The planner has no constants of it (its engine here is
-`generic`), and says so in a difference.
+`--batch-size` tokens, which run in parts of `--ubatch-size`.
 
 >>> read_gguf("unsloth/gpt-oss-20b-GGUF:F16"), read_gguf("/models/Meta-Llama-3-70B-Q4_K_M-00001-of-00002.gguf")
 (('gpt-oss-20b', 'F16'), ('llama3-70b', 'Q4_K_M'))
->>> [kept_in(one) for one in ("Q4_K_M", "Q8_0", "BF16", "Q6_K", "MXFP4_MOE")]
-['int4', 'int8', 'bf16', '', 'mxfp4']
+>>> [kept_in(quant) for quant in ("Q4_K_M", "Q8_0", "BF16", "UD-Q6_K", "MXFP4_MOE", "TQ1_0")]
+['q4_k_m', 'q8_0', 'bf16', 'q6_k', 'mxfp4_moe', '']
 """
 
 import re
@@ -29,26 +28,29 @@ from dragonscale.models import load_model
 from dragonscale.models.catalogue import is_preset
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip
-from dragonscale.serving.engine.checkpoint import own_formats
-from dragonscale.serving.engine.legality import caches, pairs
+from dragonscale.physics.stored_formats import GGUF_FILES, GROUPS, read_format
+from dragonscale.serving.engine.checkpoint import multiplied_in
+from dragonscale.serving.engine.engine_settings import EngineOffload
+from dragonscale.serving.engine.legality import caches
 from dragonscale.serving.engine.plan import ServingPlan
 
 TYPES = {"bf16": "BF16", "fp16": "F16", "int8": "Q8_0", "int4": "Q4_K_M", "mxfp4": "MXFP4_MOE"}
+TYPES |= {name: name.upper() for name in GGUF_FILES}
 """What `llama-quantize` calls a format; of the kinds of four bits the one that `-hf` takes unless it is told otherwise.
 """
 _QUANT = re.compile(
-    r"[-._](?:UD-|i1-)?(F32|F16|FP16|BF16|MXFP4_MOE|MXFP4|NVFP4|I?Q\d_(?:K_?)?(?:XXS|XS|S|M|L|XL|NL|0|1)?|I?Q\d_K|TQ\d_0)$",
+    r"[-._](?:UD-|i1-)?(F32|F16|FP16|BF16|MXFP4_MOE|MXFP4|NVFP4|I?Q\d_(?:K_?)?(?:XXS|XS|S|M|L|XL|NL|0|1)?|I?Q\d_K|TQ\d_0|MLX\d)$",
     re.IGNORECASE,
 )
 _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 
 
 def kept_in(quant: str) -> str:
-    """The planner's format of a GGUF type; empty where it has none (kinds of 2, 3, 5 and 6 bits)."""
-    word = quant.upper()
-    if word.startswith(("Q4", "IQ4")):
-        return "int4"
-    return load_terms("llamacpp").tables["types"].get(word, "")
+    """The planner's format of a GGUF type; empty where it has none."""
+    name = read_format(quant)
+    if name == "mxfp4":
+        return "mxfp4_moe"
+    return name if name in (*GGUF_FILES, *GROUPS, "bf16", "fp16") else ""
 
 
 def read_gguf(name: str) -> tuple[str, str]:
@@ -66,41 +68,78 @@ def read_gguf(name: str) -> tuple[str, str]:
     return preset_named(known) if known else last, quant
 
 
-def multiplied(chip: Chip, model: Transformer, weights: str) -> tuple[str, str]:
-    """What llama.cpp multiplies weights of a format in, and the format of the attention's where it is another: Q8_0
-    meets activations of 8 bits where the chip multiplies them, other narrow weights 16 bits; MXFP4 is for experts
-    alone."""
+def multiplied(chip: Chip, model: Transformer, weights: str, engine: str) -> str:
+    """What llama.cpp multiplies weights of a format in, as an engine of the planner has it."""
     if weights in ("bf16", "fp16"):
-        return weights, ""
-    here, own = pairs("generic", chip), own_formats("generic", chip, model)
-    wide = next((one for one in ("bf16", "fp16") if (one, one) in here), "bf16")
-    compute = "int8" if weights == "int8" and ("int8", "int8") in here else wide
-    return compute, own.attention if own is not None and own.weights == weights else ""
+        return weights
+    pair = multiplied_in(engine, chip, model, weights)
+    return "fp16" if pair is None else pair[1]
 
 
+ENGINE = "llama.cpp"
 TERMS = load_terms("llamacpp")
 
-SLOTS, BATCH = 4, 2048
+SLOTS, UBATCH = 4, 512
 """Slots and tokens of an iteration that it takes where nothing is said."""
+PROGRAMS = ("llama-server", "llama-cli")
+OLLAMA, MLX = ("ollama run",), ("mlx_lm.generate", "mlx_lm.chat", "mlx_lm.server", "mlx_lm.benchmark")
 _CACHES = TERMS.tables["caches_read"]
 MOST_GPUS, LONGEST_SPLIT = 128, 4096
 _PRESETS = re.compile(r"--(gpt-oss-\w+)-default")
 
 
 def recognises(source: Source) -> bool:
-    return source.command("llama-server") is not None
+    return bool(source.started(*PROGRAMS, *OLLAMA, *MLX))
+
+
+def _started(source: Source) -> tuple[str, list[str]]:
+    """The engine that a command starts, and its words as `llama-server` has them: Ollama's and mlx-lm's commands say a
+    model and its format, which is all that is read of them."""
+    if source.started(*PROGRAMS):
+        return ENGINE, _with_values(source.started(*PROGRAMS)[0])
+    if source.started(*OLLAMA):
+        words = [word for word in source.started(*OLLAMA)[0] if not word.startswith("-")]
+        return "ollama", ["--model", _ollama_file("".join(words[:1]))]
+    words = source.started(*MLX)[0]
+    named = next((words[at + 1] for at, word in enumerate(words[:-1]) if word in ("--model", "-m")), "")
+    return "mlx", ["--model", re.sub(r"-(\d)bit\b.*$", r"-MLX\1", named)]
+
+
+def _ollama_file(name: str) -> str:
+    """A name of Ollama's library as a GGUF file; what its default tags are in is Q4_K_M.
+
+    >>> _ollama_file("llama3.1:8b"), _ollama_file("qwen3:30b-a3b-q8_0"), _ollama_file("gpt-oss:20b")
+    ('llama3.1-8b-Q4_K_M', 'qwen3-30b-a3b-q8_0', 'gpt-oss-20b-MXFP4')
+    """
+    file = re.sub(r":latest$", "", name).replace(":", "-")
+    if not file or _QUANT.search(file):
+        return file
+    return f"{file}-MXFP4" if "gpt-oss" in file else f"{file}-Q4_K_M"
 
 
 def read(source: Source, given: Given) -> Imported:
-    """The plan of a `llama-server` command."""
-    flags = read_flags(load_keys("llamacpp"), _with_values(source.started("llama-server")[0]))
+    """The plan of a `llama-server`, `llama-cli`, `ollama run` or `mlx_lm.generate` command."""
+    engine, words = _started(source)
+    flags = read_flags(load_keys("llamacpp"), words)
     model, quant = _model(flags, source, given)
     cache = str(flags.take("--cache-type-k", "f16"))
-    plan = _plan(flags, source, given, model, quant, cache)
-    limits = {"max_seqs": _number(flags, "--parallel", SLOTS), "token_budget": _number(flags, "--batch-size", BATCH)}
-    drafts, notes = drafts_read(flags), (*_read_notes(flags, quant), *_cache_notes(cache))
-    how = (source, given, plan, model, "generic", flags, limits)
-    return engine_import("llamacpp", *how, drafts=drafts, notes=notes)
+    plan = _plan(flags, source, given, model, quant, cache, engine)
+    flags.take("--batch-size")  # a logical batch: what runs at once is --ubatch-size
+    slots = _number(flags, "--parallel", SLOTS)
+    given_context = str(flags.take("--ctx-size", "0"))
+    context = 0 if given_context == "0" else whole(given_context, "--ctx-size", most=99_999_999)
+    limits: dict[str, float | None] = {}
+    if engine == ENGINE:
+        limits = {"max_seqs": slots, "token_budget": _number(flags, "--ubatch-size", UBATCH)}
+    drafts, notes = drafts_read(flags), _read_notes(quant)
+    offload = offload_read(flags, load_model(model))
+    settings = [f"offload.{name}={count}" for name, count in offload.items() if count]
+    if settings:
+        count = max(offload.values())
+        notes = (*notes, TERMS.say("host_layers", count=count, rate=EngineOffload().bytes_per_s / 1e9))
+    how = (source, given, plan, model, ",".join([engine, *settings]), flags, limits)
+    # a context of 0 is the model's, cut to what fits
+    return engine_import("llamacpp", *how, drafts=drafts, notes=notes, length=context // slots)
 
 
 def _with_values(words: list[str]) -> list[str]:
@@ -131,7 +170,9 @@ def _model(flags: ReadFlags, source: Source, given: Given) -> tuple[str, str]:
     return name, quant
 
 
-def _plan(flags: ReadFlags, source: Source, given: Given, model: str, quant: str, cache: str) -> ServingPlan:
+def _plan(
+    flags: ReadFlags, source: Source, given: Given, model: str, quant: str, cache: str, engine: str
+) -> ServingPlan:
     mode, parts = flags.take("--split-mode", "layer"), str(flags.values.get("--tensor-split", ""))
     if mode not in ("none", "layer", "row", "tensor"):
         raise InputError(f"--split-mode is {shorten(mode)}; llama.cpp takes none, layer, row or tensor.")
@@ -140,14 +181,13 @@ def _plan(flags: ReadFlags, source: Source, given: Given, model: str, quant: str
     chips = 1 if mode == "none" else counted or (piece.chips if piece else 1)
     loaded = load_model(model)
     weights = kept_in(quant) or _near(quant)
-    chip = piece.chip if piece else None
-    compute, attention = multiplied(chip, loaded, weights) if chip is not None else ("bf16", "")
+    compute = multiplied(piece.chip, loaded, weights, engine) if piece else "fp16"
     flags.take("--cache-type-v")
     if cache not in _CACHES:
         raise InputError(f"--cache-type-k is {shorten(cache)}; llama.cpp takes {', '.join(_CACHES)}.")
     split = mode in ("row", "tensor")
     tensor, pipe = (chips, 1) if split else (1, chips)
-    formats = {"weights": weights, "compute": compute, "attention": attention, "kv": _CACHES[cache]}
+    formats = {"weights": weights, "compute": compute, "kv": _CACHES[cache]}
     return ServingPlan(tensor, pipe=pipe, **formats)
 
 
@@ -164,23 +204,32 @@ def _shares(text: str) -> int:
 def _near(quant: str) -> str:
     """The planner's format nearest to a GGUF type that it does not have."""
     bits = re.search(r"Q(\d)", quant)
-    return "int4" if bits and int(bits[1]) < 6 else "int8" if bits else "bf16"
+    if bits is None:
+        return "bf16"
+    return {"1": "iq1_m", "2": "q2_k", "3": "q3_k_m", "4": "q4_k_m", "5": "q5_k_m", "6": "q6_k"}.get(bits[1], "q8_0")
 
 
-def _read_notes(flags: ReadFlags, quant: str) -> tuple[str, ...]:
+def _read_notes(quant: str) -> tuple[str, ...]:
     found = []
     if quant and not kept_in(quant):
         found.append(f"{quant} is read as {_near(quant)}, the nearest format that the planner has.")
-    layers = str(flags.take("--n-gpu-layers", "all"))
-    if layers.isdecimal() and int(layers) < 99:
-        found.append(TERMS.say("host_layers", layers=layers))
     return tuple(found)
 
 
-def _cache_notes(cache: str) -> tuple[str, ...]:
-    if cache in ("f16", "bf16", "q8_0"):
-        return ()
-    return (f"A cache in {cache} is read as {_CACHES[cache]}, the nearest format that the planner has.",)
+def offload_read(flags: ReadFlags, model: Transformer) -> dict[str, int]:
+    """Layers, and layers of experts, that a launch leaves in the host's memory."""
+    layers = sum(section.repeat for section in model.program().sections if section.name not in ("embed", "head"))
+    offload: dict[str, int] = {}
+    on_gpu = str(flags.take("--n-gpu-layers", "all"))
+    if on_gpu.isdecimal() and int(on_gpu) < layers:
+        offload["layers"] = layers - int(on_gpu)
+    in_host = str(flags.take("--n-cpu-moe", "") or "")
+    if in_host.isdecimal():
+        offload["expert_layers"] = min(int(in_host), layers)
+    tensors = str(flags.take("--override-tensor", "") or "")
+    if flags.take("--cpu-moe", None) is not None or re.search(r"exps[^=]*=CPU", tensors):
+        offload["expert_layers"] = layers
+    return offload
 
 
 def _number(flags: ReadFlags, name: str, default: int) -> int:
@@ -201,8 +250,8 @@ def drafts_read(flags: ReadFlags) -> dict[str, Any]:
 
 
 CACHES = TERMS.tables["caches"]
-UBATCH = 2048
-"""Tokens that it computes at once, at most (512 where nothing is said): buffers of every GPU grow with them."""
+MAX_UBATCH = 2048
+"""Tokens that it is given to compute at once, at most: buffers of every GPU grow with them."""
 
 
 def write(run: ServingRun) -> WrittenFiles:
@@ -223,7 +272,7 @@ def _flags(run: ServingRun, plan: ServingPlan) -> dict[str, Any]:
     drafts, draft = _drafts(run)
     mode = "none" if plan.chips == 1 else "tensor" if plan.tensor > 1 else "layer"
     own = {"file": file_name(run.file.model, plan.weights), "mode": mode, "shares": ",".join(["1"] * plan.chips)}
-    sizes = {"tokens": run.seqs * (run.mean_length or 0), "at_once": min(run.budget, UBATCH)}
+    sizes = {"tokens": run.seqs * (run.mean_length or 0), "at_once": min(run.budget, MAX_UBATCH)}
     return TERMS.group("server", run=run, plan=plan, drafts=drafts, draft=draft, **own, **sizes)
 
 
@@ -243,9 +292,15 @@ def _drafts(run: ServingRun) -> tuple[str, str]:
 def _as_run(run: ServingRun) -> ServingPlan:
     """The plan as it runs."""
     plan = run.file.plan
-    compute, attention = multiplied(run.slice.chip, run.model, plan.weights)
-    kv = plan.kv if plan.kv in CACHES else "int8"
-    return replace(plan, compute=compute, attention=attention, kv=kv, wire="bf16", spread="copy")
+    engine = run.file.engine.partition(",")[0] or ENGINE
+    weights, kv = plan.weights, plan.kv
+    if engine != "generic":
+        weights = kept_in(TYPES[weights])
+        kv = "q8_0" if kv == "int8" else kv
+    compute = multiplied(run.slice.chip, run.model, weights, engine)
+    if kv not in CACHES:
+        kv = "int8"  # of eight bits too
+    return replace(plan, weights=weights, compute=compute, attention="", kv=kv, wire="bf16", spread="copy")
 
 
 def _differences(run: ServingRun, plan: ServingPlan) -> tuple[PlanDifference, ...]:
@@ -255,9 +310,9 @@ def _differences(run: ServingRun, plan: ServingPlan) -> tuple[PlanDifference, ..
         if asked != runs:
             runs = runs or "the format of the rest"
             found.append(TERMS.difference("setting", name=name, asked=asked, runs=runs, why=why))
-    found.append(TERMS.difference("generic_times", run=run))
-    if run.budget > UBATCH:
-        found.append(TERMS.difference("parts", most=run.budget, UBATCH=UBATCH))
+    found.append(TERMS.difference("slots", run=run))
+    if run.budget > MAX_UBATCH:
+        found.append(TERMS.difference("parts", most=run.budget, UBATCH=MAX_UBATCH))
     if plan.pipe > 1:
         found.append(TERMS.difference("stages_in_turn", plan=plan))
     if share := run.file.launch.memory_fraction:
@@ -281,7 +336,7 @@ def _refuse(run: ServingRun) -> None:
         "by_layers": kind.startswith(TERMS.lists["layers_alone"]),
         "wide_cache": plan.kv in ("bf16", "fp16"),
         "gguf": plan.weights in TYPES,
-        "cache": plan.kv in CACHES or "int8" in caches("generic", chip),
+        "cache": plan.kv in CACHES or "q8_0" in caches(ENGINE, chip),
         "near": "int8" if plan.weights in ("fp8", "mxfp8") else "int4",
     }
     TERMS.refuse(run, **values)

@@ -80,10 +80,10 @@ def _run(arguments: list[str]) -> int:
 def _other_command(name: str, rest: list[str]) -> int:
     """What a command of other software is here, run; or else the error with all commands that there are."""
     meant = command_meant(name.lower(), rest)
-    if meant.words:
+    if meant.command:
         if not set(rest) & set(HELP):
-            say_aside(f"`{name}` is read as `dscale {' '.join(meant.words)}`.")
-        return _run([*meant.words, *rest])
+            say_aside(f"`{name}` is read as `dscale {' '.join(meant.command)}`.")
+        return _run([*meant.command, *rest])
     if meant.sentence:
         raise errors.InputError(f"There is no command {errors.shorten(name)}. {meant.sentence}")
     raise errors.unknown("command", name, {command.split()[0] for command in COMMANDS})
@@ -136,6 +136,5 @@ def _help_text(command: Command[Any, Any] | None, width: int, colour: bool, whol
 
 
 def _refuse(sentence: str, code: int = WRONG_INPUT) -> int:
-    with contextlib.suppress(OSError):  # nobody listens
-        print(f"dscale: {errors.printable(sentence)}", file=sys.stderr, flush=True)
+    say_aside(f"dscale: {sentence}")
     return code

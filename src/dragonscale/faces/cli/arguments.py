@@ -9,10 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dragonscale.commands.questions.flag import Field
-from dragonscale.commands.questions.synonyms import canonical, refusal, spelled, takes_value, with_synonyms
+from dragonscale.commands.questions.synonyms import Fields, canonical, refusal, spelled, takes_value, with_synonyms
 from dragonscale.errors import InputError, shorten
-
-Fields = Sequence[Field[Any, Any]]
 
 TRUE = ("true", "1", "yes")
 """Values that config files and scripts write behind a switch."""
@@ -112,6 +110,7 @@ def _other(
         if not words or (words[0].startswith("--") and len(words[0]) > 2):
             raise InputError(f"{typed} needs a value.")
         value = words.pop(0)
+    # a switch may be followed by true or false, as config files write it
     if value is None:
         value = words.pop(0) if words and words[0].lower() in (*TRUE, "false") else "true"
     if others.get(name, value) != value:

@@ -1,6 +1,8 @@
 """Readers of hybrids of softmax attention with linear attention or short convolutions."""
 
-from dragonscale.models.ffn import Mlp
+from dataclasses import replace
+
+from dragonscale.models.ffn import AttentionResidual, Mlp
 from dragonscale.models.huggingface.parts import LINEAR, ModelConfig, Reader, by_layer, paired
 from dragonscale.models.layer import Layer
 from dragonscale.models.mamba import DeltaAttention, LightningAttention, ShortConv
@@ -37,26 +39,31 @@ def _qwen_hybrid(f: ModelConfig, sparse: bool) -> Transformer:
 
 def kimi_linear(f: ModelConfig) -> Transformer:
     """Kimi Linear: delta attention with a decay per channel, latent attention in one layer of four."""
-    n_layers, full = f.n_layers(), f.latent_attention()
+    n_layers = f.n_layers()
+    full = f.latent_attention(gate="full" if f.flag("mla_use_output_gate") else "")
     inner = f.inner("linear_attn_config")
     listed = inner.numbers("full_attn_layers")
     # the sizes stand in linear_attn_config or in fields of the config itself
     size = inner.optional("head_dim") or f.count("linear_head_dim")
     heads = inner.optional("num_heads") or f.count("linear_num_heads")
     kernel = inner.optional("short_conv_kernel_size") or f.count("linear_conv_kernel_dim")
-    inner.skip("kda_layers")
+    full_gate = inner.flag("use_full_rank_gate")
+    inner.skip("kda_layers", "gate_lower_bound")
     inner.settle()
     if listed is None:
         listed = list(range(5, n_layers + 1, 4))
     softmax = f.either("layer_types", LINEAR, lambda i: i + 1 in listed)  # the list counts from one
     # keys and values of one size; the thin matrices of decay and output gate go through `head_dim` channels
-    linear = DeltaAttention(heads, heads, size, size, kernel, "channel", rank=size)
-    moe = f.with_shared(score_bias=True)
+    linear = DeltaAttention(heads, heads, size, size, kernel, "channel", rank=size, full_gate=full_gate)
+    latent = f.optional("routed_expert_hidden_size")  # Kimi K3's experts work at a smaller width
+    moe = f.with_shared(score_bias=True, latent=latent, latent_norm=f.flag("latent_moe_use_norm"))
     first_sparse = 1  # where first_k_dense_replace is null
     if f.value("first_k_dense_replace") is not None:
         first_sparse = f.natural("first_k_dense_replace")
-    ffns = f.ffns(f.sparse_from(first_sparse), moe)
-    return f.decoder(paired(by_layer(softmax, full, linear), ffns))
+    layers = paired(by_layer(softmax, full, linear), f.ffns(f.sparse_from(first_sparse), moe))
+    if f.optional("attn_res_block_size"):
+        layers = [replace(layer, extra=AttentionResidual()) for layer in layers]
+    return f.decoder(layers)
 
 
 def minimax(f: ModelConfig) -> Transformer:
@@ -123,7 +130,7 @@ def bailing_hybrid(f: ModelConfig) -> Transformer:
     f.must_be("q_lora_rank", None)
     heads, size = f.count("num_attention_heads"), f.optional("linear_head_dim") or f.count("head_dim")
     linear = DeltaAttention(heads, heads, size, size, f.count("short_conv_kernel_size"), "channel")
-    full = f.latent_attention(gate=True)
+    full = f.latent_attention(gate="head")
     softmax = f.either("layer_types", LINEAR, lambda i: (i + 1) % step == 0)
     moe = f.with_shared(score_bias=True)
     ffns = f.ffns(f.sparse_from(f.natural("first_k_dense_replace")), moe)

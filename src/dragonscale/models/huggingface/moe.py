@@ -56,15 +56,23 @@ def ernie_moe(f: ModelConfig) -> Transformer:
 
 
 def mimo_v2(f: ModelConfig) -> Transformer:
-    """MiMo V2 Flash: windowed layers have sinks and twice the KV heads of the full ones."""
+    """MiMo V2 Flash: windowed layers have sinks and more KV heads than the full ones."""
     window = f.optional("sliding_window")
-    # the first layer and every sixth one see the whole sequence
-    windowed = f.either("layer_types", SLIDING, lambda i: i and (i + 1) % 6)
-    v_head_dim, kv, bias = f.optional("v_head_dim"), f.count("num_key_value_heads"), f.flag("attention_bias")
+    # without lists, the first layer and every sixth one see the whole sequence, and all but the first have experts
+    local_layers, sparse_layers = f.numbers("hybrid_layer_pattern"), f.numbers("moe_layer_freq")
+    windowed = f.either(
+        "layer_types", SLIDING, lambda i: _at(f, local_layers, i, 0) if local_layers else i and (i + 1) % 6
+    )
+    sparse = f.either("mlp_layer_types", SPARSE, lambda i: _at(f, sparse_layers, i, 0) if sparse_layers else i)
+    v_head_dim, bias = f.optional("v_head_dim"), f.flag("attention_bias")
+    local_kv = f.optional("swa_num_key_value_heads") or 2 * f.count("num_key_value_heads")
     full = f.attention(v_head_dim=v_head_dim, qkv_bias=bias)
-    local = f.attention(v_head_dim=v_head_dim, qkv_bias=bias, sinks=True, window=window, n_kv_heads=2 * kv)
-    moe = f.routed(score_bias=True)
-    return f.decoder(paired(by_layer(windowed, local, full), f.ffns(f.sparse_from(1), moe)))
+    f.must_be("swa_num_attention_heads", None, full.n_heads)
+    f.must_be("swa_head_dim", None, full.head_dim)
+    f.must_be("swa_v_head_dim", None, v_head_dim)
+    f.must_be("add_swa_attention_sink_bias", None, True)
+    local = f.attention(v_head_dim=v_head_dim, qkv_bias=bias, sinks=True, window=window, n_kv_heads=local_kv)
+    return f.decoder(paired(by_layer(windowed, local, full), f.ffns(sparse, f.routed(score_bias=True))))
 
 
 def llama4(f: ModelConfig) -> Transformer:
@@ -127,7 +135,13 @@ def minimax_m3(f: ModelConfig) -> Transformer:
     """MiniMax M3: full attention in a few layers, blocks of keys chosen by an indexer in the rest."""
     inner = f.inner("sparse_attention_config")
     freq = inner.numbers("sparse_attention_freq")  # per layer: 1 where an indexer chooses the keys
-    inner.skip("sparse_local_block", "sparse_init_block", "sparse_score_type", "use_sparse_attention")
+    inner.skip(
+        "sparse_disable_index_value",
+        "sparse_local_block",
+        "sparse_init_block",
+        "sparse_score_type",
+        "use_sparse_attention",
+    )
     sizes = {flat: inner.optional(nested) or f.count(flat) for nested, flat in INDEX.items()}
     inner.settle(text_only=True)
     # the indexer chooses whole blocks of keys

@@ -4,6 +4,7 @@ Published formats leave embeddings, head, norms and routers alone and quantise t
 list of exceptions mean is read here once, by part of the model.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -122,16 +123,31 @@ def _method_dtype(quantization: Mapping[str, Any], dtype: str) -> str:
         return "int4"
     if method in ("gptq", "awq") and quantization.get("bits") == 8:
         return "int8"
+    if method in ("gguf", "mlx", "exl2"):
+        return _nearest(str(quantization.get("file_type") or quantization.get("bits")))
     if method not in _METHODS:
         raise unknown("quant_method", method, [*_METHODS, "compressed-tensors", "modelopt", "quark"])
     return _METHODS.get(method, dtype)
 
 
+def _nearest(text: str) -> str:
+    """The dtype that comes nearest to a format of so many bits without being narrower, as for the types of GGUF.
+
+    >>> _nearest("q4_k_m"), _nearest("UD-Q5_K_XL"), _nearest("2.4")
+    ('int4', 'int8', 'int4')
+    """
+    bits = re.search(r"\d(\.\d+)?", text)
+    if bits is None:
+        raise InputError(f"The quantization_config has a format of {shorten(text)}, which names no bits.")
+    return "int4" if float(bits[0]) <= 4 else "int8"
+
+
 def _from_groups(quantization: Mapping[str, Any]) -> str:
     """compressed-tensors, modelopt and quark: bits and kind of the first group's weights."""
     algorithm = str(quantization.get("quant_algo") or quantization.get("format") or "").lower()
-    if "nvfp4" in algorithm:
-        return "nvfp4"
+    for kind in ("nvfp4", "mxfp4"):
+        if kind in algorithm:
+            return kind
     stored = _kind(_first_group(quantization).get("weights"))
     if stored:
         return stored

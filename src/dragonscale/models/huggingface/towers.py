@@ -237,6 +237,7 @@ def gemma4_tower(v: Fields, _outer: Fields, text: int) -> tuple[Section, ...]:
     """Gemma 4: learnt positions along both sides, gated blocks with norms all around, a plain projection."""
     d, patch, bias = v.count("hidden_size"), v.count("patch_size"), v.flag("attention_bias")
     sizes = v.counts("num_attention_heads", "num_key_value_heads", "head_dim")
+    v.must_be("global_head_dim", None, sizes[-1])
     mixer = Attention(*sizes, qkv_bias=bias, out_bias=bias, qk_norm="head", v_norm=True)
     layer = Layer(mixer, Mlp(v.count("intermediate_size")), "sandwich")
     return (

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dragonscale.errors import InputError, unknown
+from dragonscale.physics.stored_formats import stored_bytes
 from dragonscale.physics.units import COMPUTED_AS, DTYPE_BYTES
 
 
@@ -49,12 +50,15 @@ SERVER_MEMORY_BANDWIDTH = 307.2e9
 def dtype_bytes(dtype: str) -> float:
     """Bytes of one element.
 
-    >>> dtype_bytes("bf16"), dtype_bytes("int4")
-    (2, 0.5)
+    >>> dtype_bytes("bf16"), dtype_bytes("int4"), dtype_bytes("q8_0")
+    (2, 0.5, 1.0625)
     """
-    if dtype not in DTYPE_BYTES:
+    if dtype in DTYPE_BYTES:
+        return DTYPE_BYTES[dtype]
+    size = stored_bytes(dtype)
+    if size is None:
         raise unknown("dtype", dtype, DTYPE_BYTES)
-    return DTYPE_BYTES[dtype]
+    return size
 
 
 @dataclass(frozen=True)
@@ -222,6 +226,8 @@ class Chip:
         A file that says nothing about formats has what its rates name, and stores anything narrower.
         """
         size, name = dtype_bytes(dtype), _SAME_DTYPE.get(dtype, dtype)
+        if dtype not in DTYPE_BYTES:
+            return "weights"  # blocks of a file, which kernels of any chip unpack
         if self.formats is None:
             if self._has_rate(COMPUTED_AS.get(name, name)):
                 return "native"

@@ -7,6 +7,7 @@ weights, `mxfp4_bf16` is 4-bit weights unpacked on the fly and multiplied with b
 from dataclasses import dataclass
 
 from dragonscale.errors import unknown
+from dragonscale.physics.stored_formats import BLOCKS, GROUPS
 from dragonscale.tables import beside
 
 
@@ -23,6 +24,35 @@ class Format:
 
 _FILE = beside(__file__, "formats.toml")
 FORMATS = {name: Format(**row) for name, row in _FILE["formats"].items()}
+UNPACKED = _FILE["unpacked"]["compute"]
+"""What kernels multiply weights in that a file stores in blocks: fp16, or int8 with activations in blocks of 8 bits."""
+
+
+def unpacked_name(kind: str, compute: str) -> str:
+    """The name of the kernels that unpack weights of a kind of block (`q4_k`) and multiply them.
+
+    >>> unpacked_name("q4_k", "bf16"), unpacked_name("q4_k", "int8")
+    ('q4_k_fp16', 'q4_k_int8')
+    """
+    return f"{kind}_{'fp16' if compute == 'bf16' else compute}"
+
+
+def _unpacking_kernels() -> dict[str, Format]:
+    """Kernels for every kind of stored weights; constants that a profile lacks are those of the kind it is `like`."""
+    kernels: dict[str, Format] = {}
+    likes = _FILE["unpacked"]["like"]
+    sizes = {**BLOCKS, **GROUPS, "exl2": (1, 0.5), "exl3": (1, 0.5)}
+    for kind, (elements, size) in sizes.items():
+        for compute, activation in UNPACKED.items():
+            nearest = next((like for prefix, like in likes.items() if kind.startswith(prefix)), "q4_0")
+            like = unpacked_name(nearest, compute) if nearest != kind else "int4_bf16"
+            kernels[unpacked_name(kind, compute)] = Format(compute, size / elements, activation, like)
+    return kernels
+
+
+UNPACKING = _unpacking_kernels()
+"""Kernels that unpack stored weights, by name."""
+FORMATS |= UNPACKING
 
 
 def format_name(dtype: str) -> str:

@@ -32,10 +32,13 @@ def matmul_seconds(
     batch: Number = 1,
     out_bytes: float = 2,
     replayed: bool = False,
+    weight_bytes: float | None = None,
+    experts: bool = False,
 ) -> Number:
     """Seconds of `batch` independent matmuls of m x k by k x n in one kernel, activations already in their format.
 
-    `out_bytes` are the bytes of an element of the result. A kernel that was only measured at the host's pace is taken
+    `out_bytes` are the bytes of an element of the result, `weight_bytes` those of a weight where files mix formats.
+    `experts` are matmuls of an MoE's experts in one kernel. A kernel that was only measured at the host's pace is taken
     to start as quickly as the chip's plain fp8 kernels where it is `replayed` from a graph.
 
     >>> from dragonscale.physics.kernels.profile_file import kernel_profile_for
@@ -48,21 +51,31 @@ def matmul_seconds(
     table = profile.matmul.of(name)
     if replayed and table.dispatch:
         table = replace(table, launch=min(table.launch, profile.matmul.of("fp8").launch))
-    formula = partial(_seconds, name=name, table=table, profile=profile, out_bytes=out_bytes)
+    if experts and table.experts != 1:
+        table = replace(table, rate=table.rate * table.experts, core_flops=table.core_flops * table.experts)
+    stored = FORMATS[name].weight if weight_bytes is None else weight_bytes
+    formula = partial(_seconds, name=name, table=table, profile=profile, element_bytes=(stored, out_bytes))
     return evaluate(formula, m, n, k, batch)
 
 
 def _seconds(
-    m: Number, n: Number, k: Number, batch: Number, name: str, table: Matmul, profile: KernelProfile, out_bytes: float
+    *sizes: Number, name: str, table: Matmul, profile: KernelProfile, element_bytes: tuple[float, float]
 ) -> Number:
-    format_, peak = FORMATS[name], profile.peak(name)
-    moved = ((m * k) * format_.activation + (n * k) * format_.weight + (m * n) * out_bytes) * batch
+    m, n, k, batch = sizes
+    peak, (weight_bytes, out_bytes) = profile.peak(name), element_bytes
+    read = (n * k) * weight_bytes * batch
+    moved = read + ((m * k) * FORMATS[name].activation + (m * n) * out_bytes) * batch
     multiply_s = 2 * profile.cores / peak / table.rate  # of one multiply-add on one core
+    if table.core_flops:
+        multiply_s = max(multiply_s, 2 / (table.core_flops * profile.clock))
     compute = tiles_seconds(m, n, k, batch, table, multiply_s, profile.cores)
     slowdown = 1 / table.sustained - 1
     if slowdown > 0:
         # power throttling: none for short kernels, all of it for those much longer than `throttle`
         compute = compute + slowdown * compute * compute / (compute + table.throttle)
+    if table.core_bytes:
+        # unpacking weights keeps the cores busy, whatever they are multiplied with
+        compute = maximum(compute, read / (table.core_bytes * profile.clock * profile.cores))
     memory = moved / (profile.bandwidth * table.bandwidth)
     expected = table.launch + overlapped(compute, memory, table.unhidden)
     return maximum(expected, (2 / peak) * (m * n * (k * batch)), moved / profile.bandwidth)

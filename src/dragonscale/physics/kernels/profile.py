@@ -27,6 +27,9 @@ class Matmul:
     allows. `pad`: the contraction is rounded up to this. `pad_rows`: rows beyond half of it are rounded up to this.
     `quantise_*`: seconds for a row, and passes over the activations, to bring them to a narrow format. `dispatch_few`,
     `dispatch`: seconds of the host per call without graphs, for up to and above 31 rows.
+    `core_flops`, `core_bytes`: the most that a core multiplies, and reads of weights, in a cycle, where instructions
+    that unpack them are the limit (0: none). `experts`: the part of `rate` and `core_flops` that matmuls of an MoE's
+    experts reach.
     """
 
     launch: float
@@ -47,6 +50,9 @@ class Matmul:
     quantise_passes: float = 1.0
     dispatch_few: float = 0.0
     dispatch: float = 0.0
+    core_flops: float = 0.0
+    core_bytes: float = 0.0
+    experts: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -197,6 +203,11 @@ class KernelProfile:
     exponentials: float = 1.0
     """Exponentials per core and cycle, over those of the chip that was measured."""
     rests_on: dict[str, FittedOn] = field(default_factory=dict, repr=False)
+
+    @property
+    def clock(self) -> float:
+        """Cycles of a core per second; 1.5 GHz where the chip's file does not say."""
+        return float(self.chip.structure.get("clock") or 1.5e9)
 
     @property
     def bandwidth(self) -> float:

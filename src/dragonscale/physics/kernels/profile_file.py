@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.physics.hardware.architecture import architecture
 from dragonscale.physics.hardware.catalogue import chip_names, load_chip
 from dragonscale.physics.hardware.chip import Chip
 from dragonscale.physics.kernels.dtypes import FORMATS
@@ -49,7 +50,9 @@ class ProfileFile(Strict, frozen=True):
     chips: tuple[str, ...] = ()
     stands_for: tuple[str, ...] = ()
     library: str = ""
-    """The library of these kernels, where it is not the one that most software calls: `jax`."""
+    """The library of these kernels, where it is not the one that most software calls: `jax`, `ggml`."""
+    architectures: tuple[str, ...] = ()
+    """Architectures whose chips take a library's kernels from this file."""
     cores: float | None = None
     """Cores that tiles are handed out to; the chip's number if not given."""
 
@@ -136,7 +139,7 @@ def choose(chip: Chip, library: str = "") -> str:
     """
     files = {name: file for name, file in profile_files().items() if not file.library}
     for name, file in profile_files().items():
-        if library and file.library == library and chip.kin in file.chips:
+        if library and file.library == library and (chip.kin in file.chips or architecture(chip) in file.architectures):
             return name
     # measured chips before those of the same family
     for listed in ("chips", "stands_for"):
@@ -146,6 +149,17 @@ def choose(chip: Chip, library: str = "") -> str:
     if chip.kind not in _GENERIC:
         raise InputError(f"There is no kernel profile for {chip.title}, a chip of kind {chip.kind!r}.")
     return _GENERIC[chip.kind]
+
+
+def backend(chip: Chip, library: str) -> str:
+    """What a library's kernels on a chip are written in, as its profile is named; empty where it has none for the chip.
+
+    >>> from dragonscale.physics.hardware import load_chip
+    >>> [backend(load_chip(name), "ggml") for name in ("rtx4090", "m3ultra", "v5p")]
+    ['cuda', 'metal', '']
+    """
+    name = choose(chip, library)
+    return name.rpartition("-")[2] if library and profile_files()[name].library == library else ""
 
 
 def make_profile(file: ProfileFile, chip: Chip) -> KernelProfile:
@@ -171,7 +185,7 @@ def make_profile(file: ProfileFile, chip: Chip) -> KernelProfile:
         name=file.name,
         title=file.title,
         chip=chip,
-        cores=file.cores or float(chip.structure.get("sms") or _DEFAULT_CORES),
+        cores=file.cores or float(chip.structure.get("sms") or _gpu_cores(chip) or _DEFAULT_CORES),
         cache_bytes=last_level.capacity if last_level else _DEFAULT_CACHE_BYTES,
         stream=make_table(file.stream, Stream, "stream"),
         **tables,
@@ -180,6 +194,11 @@ def make_profile(file: ProfileFile, chip: Chip) -> KernelProfile:
         measured=chip.name in file.chips and any(evidence.rows for evidence in rests_on.values()),
         rests_on=rests_on,
     )
+
+
+def _gpu_cores(chip: Chip) -> float:
+    """The cores of a GPU whose maker does not call them multiprocessors."""
+    return float(chip.structure.get("cores") or 0) if chip.kind == "gpu" else 0.0
 
 
 def _exponentials(chip: Chip) -> float:

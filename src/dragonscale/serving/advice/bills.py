@@ -216,6 +216,8 @@ class MemoryUse(msgspec.Struct):
     """Tokens of the longest request that fits, prompt and output together; no more than the model was made for."""
     model_context: int = 0
     """Tokens that the model was made for; 0 where that is not known."""
+    launched_context: int = 0
+    """Tokens that the launch takes at most; 0 where it does not say."""
     ranks: int = 1
     """Ranks that requests are dealt out to, each with its part of these tokens."""
 
@@ -256,6 +258,7 @@ def memory_use(job: ServingJob, config: Config) -> MemoryUse:
         kv_cache_tokens=int(memory.printed_tokens(longest_served(job))),
         largest_context=_largest_context(job, config, memory),
         model_context=job.model.context or 0,
+        launched_context=job.served_length or 0 if job.length_said else 0,
         ranks=round(first_number(memory.places)),
     )
 
@@ -268,12 +271,12 @@ def longest_served(job: ServingJob) -> float:
 
 
 def _largest_context(job: ServingJob, config: Config, memory: Capacity) -> int:
-    """Tokens of the longest request that a replica takes; of pools, that both take."""
-    tokens = longest_request(job.model, memory)
+    """Tokens of the longest request that a replica takes, no more than its launch is for; of pools, that both take."""
+    tokens = min(longest_request(job.model, memory), job.served_length or UNKNOWN_CONTEXT)
     if isinstance(config, PooledConfig):
         prefill_memory = capacity(deployed(job, config.pools.prefill))
-        return min(tokens, longest_request(job.model, prefill_memory))
-    return tokens
+        tokens = min(tokens, longest_request(job.model, prefill_memory))
+    return int(tokens)
 
 
 def longest_request(model: Transformer, memory: Capacity) -> int:

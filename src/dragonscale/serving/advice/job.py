@@ -61,6 +61,8 @@ class ServingJob:
     everywhere: bool = False
     # Whether something better than the given plan is searched too.
     against_best: bool = False
+    # Whether a batch is timed past the tokens that the model was made for, as benchmarks do.
+    past_context: bool = False
     # Whether to judge what no engine runs.
     force: bool = False
     # Configurations to show; 0 for the default.
@@ -165,7 +167,7 @@ class ServingJob:
 
     def draft_by(self, engine: str) -> Draft | None:
         """Who drafts under an engine: not the model's own heads where the engine has no kernels for them."""
-        if self.draft is not None and self.draft.source and not rules(engine).mtp:
+        if self.draft is not None and self.draft.kind == "mtp" and self.draft.source and not rules(engine).mtp:
             return None
         return self.draft
 

@@ -7,7 +7,7 @@ from dragonscale.serving.advice.formats import ANY_FORMAT, FormatRequest, format
 from dragonscale.serving.advice.job import ServingJob
 from dragonscale.serving.engine.auto import NODE
 from dragonscale.serving.engine.checkpoint import bits, stored_in
-from dragonscale.serving.engine.legality import QUANTIZE, WIDE, current_engines, pair_word, pairs
+from dragonscale.serving.engine.legality import QUANTIZE, WIDE, current_engines, pair_words, pairs
 from dragonscale.serving.engine.plan import ServingPlan
 from dragonscale.serving.engine.restrictions import BOTH, DECODE
 from dragonscale.serving.space.legal import context_refusal, engine_refusal, format_refusal, refusal, wide_refusal
@@ -50,7 +50,7 @@ def possible(job: ServingJob) -> Possible:
 
 def job_refusal(job: ServingJob) -> str:
     """Why no chip can do what is asked; empty if some may, or if it is forced."""
-    if job.force:
+    if job.force or job.past_context:
         return ""
     return context_refusal(job.model, job.ask.prompt, job.ask.output)
 
@@ -78,7 +78,7 @@ def _engine_refusal(job: ServingJob, chip: Chip, engine: str, chips: int) -> str
         wanted = job.formats.quantize
         if wanted in ("", ANY_FORMAT):
             wanted = stored_in(job.model)
-        supported = ", ".join(pair_word(*pair) for pair in pairs(engine, chip))
+        supported = ", ".join(pair_words(pairs(engine, chip)))
         return f"{engine} has no kernels for {wanted} on {chip.title}, only {supported}; {_instead(job, chip, engine)}"
     # what is searched is legal; what is given has to be checked
     if job.has_fixed_formats or job.formats.kv:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy
 
+from dragonscale.blocks.sheet import several
 from dragonscale.errors import InputError
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip, Slice
@@ -144,7 +145,7 @@ def slices_for(job: ServingJob, plan: ServingPlan) -> list[Slice]:
     if not matches:
         where = f"slices of {chip.name} have" if slice_ is None else f"{slice_} can be cut into parts of"
         sizes = sorted({part.chips for part in slices})[-8:]
-        raise InputError(f"The plan {plan} is for {plan.chips} chips; {where} {', '.join(map(str, sizes))}.")
+        raise InputError(f"The plan {plan} is for {several(plan.chips, 'chip')}; {where} {', '.join(map(str, sizes))}.")
     return matches
 
 

@@ -14,7 +14,9 @@ import msgspec
 
 from dragonscale.models.transformer import Transformer, count_parameters
 from dragonscale.physics.hardware import Chip, Torus
+from dragonscale.physics.hardware.architecture import architecture
 from dragonscale.physics.hardware.chip import dtype_bytes
+from dragonscale.physics.stored_formats import GGUF_FILES, GROUPS, exl_bits
 from dragonscale.plan.settings import shipped_table
 from dragonscale.serving.engine.checkpoint import has_latent_cache
 from dragonscale.serving.engine.legality import runs_on
@@ -37,6 +39,7 @@ class EngineChoice(UsualChoice, frozen=True, kw_only=True):
 
     engine: str
     models: tuple[str, ...] = ()
+    architectures: tuple[str, ...] = ()
     without: str = ""
     least_experts: int = 0
     latent: bool | None = None
@@ -52,6 +55,21 @@ class EngineChoice(UsualChoice, frozen=True, kw_only=True):
 def engine_choices() -> tuple[EngineChoice, ...]:
     """The rows of `auto.toml`; the first that matches wins."""
     return msgspec.convert(shipped_table("serving.engine", "auto.toml")["choices"], tuple[EngineChoice, ...])
+
+
+def engine_of_format(weights: str) -> str:
+    """The engine whose files a format of weights is for; empty for formats of checkpoints.
+
+    >>> [engine_of_format(name) for name in ("q4_k_m", "exl3_4.5", "mlx4", "int4")]
+    ['llama.cpp', 'exllamav3', 'mlx', '']
+    """
+    kind = weights.partition("_")[0] if exl_bits(weights) else weights
+    if weights in GGUF_FILES:
+        kind = "gguf"
+    elif weights in GROUPS and weights.startswith("mlx"):
+        kind = "mlx"
+    files: dict[str, str] = shipped_table("serving.engine", "auto.toml")["files"]
+    return files.get(kind, "")
 
 
 def auto_choice(
@@ -72,7 +90,8 @@ def auto_choice(
             and choice.several_nodes in (None, several)
             and experts >= choice.least_experts
         )
-        if named and fits and not excluded and choice.suits(chip) and runs_on(choice.engine, chip):
+        built = not choice.architectures or architecture(chip) in choice.architectures
+        if named and fits and not excluded and built and choice.suits(chip) and runs_on(choice.engine, chip):
             return choice
     raise AssertionError("the last row of auto.toml has no conditions")
 

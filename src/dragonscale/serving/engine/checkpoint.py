@@ -19,6 +19,7 @@ from dragonscale.models.served_checkpoints import published_attention
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip
 from dragonscale.physics.hardware.chip import dtype_bytes
+from dragonscale.physics.stored_formats import exl_bits, stored_bytes
 from dragonscale.serving.engine.formats import Formats
 from dragonscale.serving.engine.legality import WIDE, architecture, caches, pairs, rules, tried
 from dragonscale.serving.engine.plan import ServingPlan
@@ -46,7 +47,7 @@ def stored_in(model: Transformer) -> str:
 def wide_format(engine: str, chip: Chip, model: Transformer) -> str:
     """The 16-bit format to serve in: the checkpoint's if the engine has it on the chip, else the other one."""
     supported = {compute for _, compute in pairs(engine, chip)} & {*WIDE}
-    native = "fp16" if model.dtype == "fp16" else "bf16"
+    native = rules(engine).sixteen or ("fp16" if model.dtype == "fp16" else "bf16")
     if native in supported or not supported:
         return native
     return next(iter(supported))
@@ -62,8 +63,19 @@ def fp8_products(chip: Chip, model: Transformer) -> str:
     return "fp8_block" if blocks and architecture(chip) == "hopper" else "fp8"
 
 
+_FILES = {"int8": "q8_0", "int4": "q4_k_m", "mxfp4": "mxfp4_moe"}
+"""The GGUF files that weights of a format are stored in."""
+
+
 def _candidates(weights: str, wide: str, chip: Chip, model: Transformer) -> Iterable[tuple[str, str]]:
-    """Pairs (weights, matmul format) for weights of a format, best first."""
+    """Pairs (weights, matmul format) for weights of a format, best first; last those of files."""
+    yield from _plain_candidates(weights, wide, chip, model)
+    file = _FILES.get(weights, weights if stored_bytes(weights) is not None else "")
+    if file:
+        yield from ((file, "int8"), (file, wide))
+
+
+def _plain_candidates(weights: str, wide: str, chip: Chip, model: Transformer) -> Iterable[tuple[str, str]]:
     is_stored = stored_in(model) == weights
     activations = model.quantization.activations if is_stored else ""
     if activations == "bf16":
@@ -86,7 +98,8 @@ def _legal(engine: str, chip: Chip, model: Transformer, weights: str, compute: s
     if weights == compute == "fp8" and model.quantization.block and stored_in(model) == "fp8":
         # the checkpoint's scales are per block, so only kernels for blocks can read it
         return ("fp8", "fp8_block") in supported
-    return (weights, compute) in supported
+    kind = weights.partition("_")[0] if exl_bits(weights) else weights
+    return (kind, compute) in supported
 
 
 def multiplied_in(engine: str, chip: Chip, model: Transformer, weights: str) -> tuple[str, str] | None:
@@ -115,7 +128,7 @@ def own_formats(engine: str, chip: Chip, model: Transformer) -> Formats | None:
         return unquantised if rules(engine).upcasts else None
     weights, compute = pair
     attention = model.weight_dtypes.get("attention", "")
-    if attention == stored:
+    if attention == stored or stored_bytes(weights) is not None:
         attention = ""
     elif attention == "fp8" and ("fp8", "fp8") in pairs(engine, chip):
         attention = fp8_products(chip, model)

@@ -37,6 +37,7 @@ from dragonscale.serving.engine.engine_settings import (
     EngineHost,
     EngineKernels,
     EngineMemory,
+    EngineOffload,
     EngineProgram,
     EngineScheduling,
     ExpertLayout,
@@ -67,10 +68,13 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     experts: EngineExperts = EngineExperts()
     host: EngineHost = EngineHost()
     memory: EngineMemory = EngineMemory()
+    offload: EngineOffload = EngineOffload()
     program: EngineProgram = EngineProgram()
     scheduling: EngineScheduling = EngineScheduling()
     length_flag: str = ""
     """The launch flag for the longest request; an engine that has none takes the model's context length."""
+    single_user: bool = False
+    """Whether it serves one request at a time unless told otherwise: answers without a batch or a rate are for one."""
     checks_length: bool = False
     """Whether it refuses to start if its cache does not hold one request of that length."""
     launch: tuple[LaunchRow, ...] = ()
@@ -134,25 +138,6 @@ def spelt_engine(text: str) -> str:
     if not is_file(name):
         name = canonical_name(name, "engines", engines())
     return name + comma + settings
-
-
-def substitution_notes(text: str) -> list[str]:
-    """A note if a named engine is other software that we model as `generic`; otherwise nothing.
-
-    >>> substitution_notes("llama.cpp")
-    ['llama.cpp was never measured and has no engine here: generic, an idealised engine, is taken for it.']
-    >>> substitution_notes("tensorrt-llm"), substitution_notes("vllm")
-    ([], [])
-    """
-    named = text.partition(",")[0].strip()
-    if (
-        not named
-        or is_file(named)
-        or canonical_name(named, "engines", engines()) != "generic"
-        or named.lower() == "generic"
-    ):
-        return []
-    return [f"{named} was never measured and has no engine here: generic, an idealised engine, is taken for it."]
 
 
 def split_settings(name: str) -> tuple[str, dict[str, dict[str, Any]]]:

@@ -49,6 +49,9 @@ class EngineKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     even_caches: bool = False
     """Whether decoding reads a cache of 8 bits as well as one of 16, byte for byte; the profile's kernels for Hopper do
     not."""
+    widens_drafted: bool = False
+    """Whether attention that verifies several tokens of a sequence takes as long on a cache of 8 bits as on one of 16,
+    since it converts the keys for every query (latent attention does not)."""
     gap_s: float = 0.0
     """Between two kernels inside a graph."""
     attention_overlap_s: float = 0.0
@@ -77,6 +80,8 @@ class EngineExperts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     run)."""
     slowdown: float = 1.0
     """Seconds of grouped matmuls over that library's."""
+    small_kernels: int = 0
+    """Kernels of a layer beside `plain` matmuls: routing, biases, weights and sums, one after the other."""
     overlap_s: float = 0.0
     """Seconds by which a layer of experts beats the profile, which was timed call by call: in a graph the launches of
     routing, matmuls and sums overlap with the kernels before them."""
@@ -149,6 +154,8 @@ class EngineHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of the tokeniser in front of the engine, for each token of a prompt."""
     stream_s: float = 0.0
     """Of the process that streams tokens out, for each message: iterations cannot come faster."""
+    draft_step_s: float = 0.0
+    """Exposed in every step that drafts: proposing, sampling what is right, scheduling that cannot run ahead."""
     stream_interval: int = 1
     """Tokens of a sequence that leave in one message."""
     sample_s: float = 0.0
@@ -199,11 +206,33 @@ class EngineMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tokens any of them may be routed to its experts."""
     page: int = 16
     """Tokens to a page of the KV cache."""
+    state_blocks: bool = False
+    """Whether recurrent states lie in blocks of the KV cache, of which there must be one for each sequence that may run
+    (see `state_blocks.py`)."""
+    even_pages: bool = False
+    """Whether compressed caches of all layers take pages of one size, that of the layers that compress least."""
     whole_windows: bool = False
     """Whether sliding-window layers keep all tokens."""
     scale_bytes: float = 0.0
     """Bytes of the scale of each cached vector where the cache has 8 bits: one for a token's key and value in every
     head, one for a latent."""
+
+
+class EngineOffload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Weights that it leaves in the host's memory."""
+
+    layers: int = 0
+    """Layers that stay there whole."""
+    expert_layers: int = 0
+    """Layers whose experts stay there."""
+    bytes_per_s: float = 8e10
+    """The bandwidth of the host's memory: two channels of DDR5-5200 unless told otherwise."""
+    read: float = 0.42
+    """The part of it that the CPU reaches when it multiplies weights with one token: 36.7 tokens a second of
+    Qwen3-30B-A3B with the experts of 36 layers in 102 GB/s of DDR4, beside an RTX 2080
+    (github.com/AlexsJones/llmfit/pull/755)."""
+    switch_s: float = 3e-5
+    """From the GPU to the CPU and back, for each matmul."""
 
 
 class AliveTensors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -255,6 +284,8 @@ class EngineScheduling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Tokens of an iteration at most, on each data rank."""
     max_sequences: int = 1024
     """Sequences at once at most, on each data rank."""
+    draft_sequences: int = 0
+    """The same where tokens are drafted and nobody says how many (0: no fewer)."""
     mixed: bool | None = None
     """Whether prompts share iterations with decoding sequences (unset: where they are chunked)."""
     reserve: str = "prompt"

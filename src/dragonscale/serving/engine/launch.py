@@ -70,6 +70,7 @@ class LaunchLimits:
         groups: dict[str, dict[str, Any]] = {}
         if self.max_seqs is not None:
             groups.setdefault("scheduling", {})["max_sequences"] = self.max_seqs
+            groups["scheduling"]["draft_sequences"] = 0  # who says how many means it
         if self.token_budget is not None:
             groups.setdefault("scheduling", {})["max_tokens"] = self.token_budget
         if self.memory_fraction is not None:

@@ -8,12 +8,16 @@
 """
 
 import functools
+import itertools
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
 
 from dragonscale.errors import InputError, unknown
 from dragonscale.physics.hardware import Chip
+from dragonscale.physics.hardware.architecture import architecture
+from dragonscale.physics.stored_formats import GGUF_FILES, GROUPS, STORED, read_format, stored_bytes
 from dragonscale.plan.settings import merge_groups, shipped_table
 from dragonscale.serving.engine.engine import engines
 
@@ -57,6 +61,8 @@ class EngineLegality(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The form of the engine that runs wide expert parallelism over several servers."""
     mtp: bool = False
     """Whether it drafts with the multi-token modules of a checkpoint."""
+    sixteen: str = ""
+    """The 16-bit format that it takes for weights and cache, whichever the checkpoint has (empty: the checkpoint's)."""
     pools: bool = False
     """Whether it serves prefill and decode on replicas of their own."""
     latent_data: bool = False
@@ -102,26 +108,6 @@ def rules(engine: str) -> EngineLegality:
     return msgspec.convert(_row(engine) | {"name": engine}, EngineLegality)
 
 
-def architecture(chip: Chip) -> str:
-    """The architecture of a chip: the one in its file, or else the one that its native formats tell.
-
-    >>> from dragonscale.physics.hardware import load_chip
-    >>> architecture(load_chip("gb200")), architecture(load_chip("v6e"))
-    ('blackwell', 'tpu-v6e')
-    """
-    if chip.architecture:
-        return chip.architecture
-    if chip.kind == "gpu":
-        # each generation of NVIDIA added a narrower tensor-core format
-        for dtype, name in (("nvfp4", "blackwell"), ("fp8", "hopper"), ("bf16", "ampere")):
-            if chip.format(dtype) == "native":
-                return name
-        return "volta"
-    if chip.kind != "tpu":
-        return ""
-    return "tpu7x" if chip.format("fp8") == "native" else "tpu-v5e"
-
-
 def read_pair(word: str) -> tuple[str, str]:
     """The formats (weights, matmuls) that an entry of the table stands for.
 
@@ -137,8 +123,22 @@ def pair_word(weights: str, compute: str) -> str:
     return compute if weights == compute.removesuffix("_block") else f"{weights}/{compute}"
 
 
+def pair_words(pairs: Iterable[tuple[str, str]]) -> list[str]:
+    """The entries for some pairs; those of files together, as there are dozens.
+
+    >>> pair_words([("fp16", "fp16"), ("q4_0", "int8"), ("q8_0", "int8")])
+    ['fp16', 'GGUF (q4_k_m, q8_0 …)']
+    """
+    words: dict[str, None] = {}
+    for weights, compute in pairs:
+        words["GGUF (q4_k_m, q8_0 …)" if weights in GGUF_FILES else pair_word(weights, compute)] = None
+    return list(words)
+
+
 def chip_has(chip: Chip, weights: str, compute: str) -> bool:
-    """Whether a chip multiplies one format and can store the other."""
+    """Whether a chip multiplies one format and can store the other; EXL2's and EXL3's blocks fit any."""
+    if weights.startswith("exl"):
+        return chip.format(compute) == "native"
     return chip.format(compute.removesuffix("_block")) == "native" and chip.format(weights) != ""
 
 
@@ -147,7 +147,15 @@ def _pairs_of(engine: str, *keys: str) -> tuple[tuple[str, str], ...]:
     """The format pairs under the first of some keys that an engine's table has."""
     formats = rules(engine).formats
     entries = next((formats[key] for key in keys if key in formats), ())
-    return tuple(read_pair(entry) for entry in entries)
+    return tuple(itertools.chain.from_iterable(listed_pairs(entry) for entry in entries))
+
+
+def listed_pairs(entry: str) -> Iterator[tuple[str, str]]:
+    """The pairs that an entry stands for: `gguf/int8` is all formats of GGUF files, `mlx/fp16` all of MLX."""
+    weights, compute = read_pair(entry)
+    members = {"gguf": tuple(GGUF_FILES), "mlx": tuple(name for name in GROUPS if name.startswith("mlx"))}
+    for name in members.get(weights, (weights,)):
+        yield name, compute
 
 
 def pairs(engine: str, chip: Chip) -> list[tuple[str, str]]:
@@ -196,7 +204,12 @@ QUANTIZE = ("fp8", "int8", "int4", "nvfp4", "mxfp4", "any")
 
 
 def read_quantize(text: str) -> str:
-    """The checked value of `--quantize`."""
-    if text and text not in QUANTIZE:
-        raise unknown("format for --quantize called", text, QUANTIZE)
-    return text
+    """The checked value of `--quantize`.
+
+    >>> read_quantize("Q4_K_M"), read_quantize("awq")
+    ('q4_k_m', 'int4')
+    """
+    name = read_format(text)
+    if name and name not in QUANTIZE and stored_bytes(name) is None:
+        raise unknown("format for --quantize called", text, [*QUANTIZE, *STORED])
+    return name

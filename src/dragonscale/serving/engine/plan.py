@@ -34,6 +34,7 @@ from dragonscale.physics.hardware.chip import DTYPE_BYTES
 from dragonscale.physics.kernels.dtypes import FORMATS
 from dragonscale.physics.numbers import Number, maximum, minimum, where
 from dragonscale.physics.sharding.mesh import Mesh
+from dragonscale.physics.stored_formats import read_format, stored_bytes
 from dragonscale.plan.unknown_setting import PlanWords, unknown_setting
 
 AXES = ("pipe", "data", "context", "width", "tensor")
@@ -106,6 +107,8 @@ def read_setting(name: str, value: Any) -> Any:
     if name in ("weights", "kv", "compute", "attention", "wire"):
         # `attention` is a format of kernels, the others are dtypes of stored numbers
         dtypes = [*FORMATS] if name == "attention" else [*DTYPE_BYTES, "fp8_block"]
+        if stored_bytes(read_format(text)) is not None and name in ("weights", "kv"):
+            return read_format(text)
         if text not in dtypes:
             raise unknown("dtype", text, dtypes, close=paired(text, dtypes))
         return text

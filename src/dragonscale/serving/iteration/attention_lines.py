@@ -121,6 +121,9 @@ def decode_attention_line(
         longest = longest_held(bench.mesh.size("data"), batch)
         shape = (batch, keys * longest, heads.queries * attended.queries, heads.keys, heads.element / 2)
         seconds = _decode_seconds(heads, shape, _cache_format(dtype), flops * longest, moved * longest, bench)
+        if bench.engine.kernels.widens_drafted and dtype_bytes(dtype) == 1 and bench.section.dims.get("k", 1) > 1:
+            wide = _decode_seconds(heads, shape, "bf16", flops * longest, 2 * moved * longest, bench)
+            seconds = where(attended.queries > 1, maximum(seconds, wide), seconds)
     return bench.line(kernel_names([kernel]), "attention", kernel.part, "scores", "bf16", flops, moved, seconds, 2.0)
 
 

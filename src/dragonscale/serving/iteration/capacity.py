@@ -119,6 +119,8 @@ def capacity(deployment: Deployment) -> Capacity:
         reserve = reserve * (1 - started / hbm)  # the engine asks for a fraction of what is free
         usable = started + static + maximum(working, reserve)
         reserve = started + maximum(reserve - working, 0.0)
+        # it takes that share whatever else has to fit: the first full iteration is then out of memory
+        usable = where(usable > hbm, minimum(usable, weights + working + reserve), usable)
     elif memory.share_of == "free":
         reserve = reserve + group
         usable = hbm - (hbm - weights - working - reserve) * (1 - memory.share)

@@ -20,6 +20,7 @@ from dragonscale.physics.sharding.placement import Wires, lay_wires
 from dragonscale.plan.reader import Reading
 from dragonscale.plan.rules import SERVING, Rules, serving_rules, undivided
 from dragonscale.serving.engine.engine import Engine, load_engine, on_kind
+from dragonscale.serving.engine.formats import is_tied
 from dragonscale.serving.engine.plan import ServingPlan, given_settings, mesh_axes, parse_serving_plan
 from dragonscale.serving.iteration.kernel_times import KernelBench
 from dragonscale.training.plan.timers import heated
@@ -60,6 +61,16 @@ class Deployment:
     def decoding(self) -> tuple[Section, ...]:
         """The model's sections as single tokens run through them, with latent attention in its absorbed form."""
         return tuple(absorbed(section) for section in self.sections)
+
+    @cached_property
+    def layers(self) -> int:
+        """Layers of the model."""
+        return sum(section.repeat for section in self.sections if section.name not in ("embed", "head"))
+
+    @cached_property
+    def tied(self) -> bool:
+        """Whether the embedding is the output matrix too."""
+        return is_tied(self.sections)
 
     @cached_property
     def mixed(self) -> bool:
@@ -160,6 +171,8 @@ class Deployment:
             exchange=self.exchanges,
             timed=self.timed,
             costed={} if costed is None else costed,
+            layers=self.layers,
+            tied=self.tied,
         )
 
     def rules(self, prompt: bool, section: Section | None = None) -> Rules:

@@ -8,11 +8,13 @@ settings. On symbols there are only bounds, since profiles know tiles and waves.
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from dragonscale.models.count import weight_size
 from dragonscale.models.flops import Workload, op_flops
 from dragonscale.physics.hardware.chip import dtype_bytes
 from dragonscale.physics.kernels import (
     KernelProfile,
     grouped_matmul_seconds,
+    launch_seconds,
     matmul_seconds,
     memory_seconds,
     quantise_seconds,
@@ -22,6 +24,7 @@ from dragonscale.physics.kernels.profile import EXPERT_CALLS, Grouped
 from dragonscale.physics.kernels.routing import Load, route
 from dragonscale.physics.numbers import Number, maximum, product, where
 from dragonscale.physics.sharding.layout import local_elements, local_sizes
+from dragonscale.physics.stored_formats import stored_bytes
 from dragonscale.plan.reader import Kernel
 from dragonscale.serving.engine.engine_settings import EngineExperts
 from dragonscale.serving.engine.formats import part_format
@@ -54,11 +57,14 @@ def matmul_line(kernels: list[Kernel], sizes: dict[str, Number], bench: KernelBe
     for kernel in kernels:
         local = local_sizes(kernel.arrays, sizes, bench.mesh)
         n = n + product(local[name] for name in kernel.matmul[1])
+    weight_bytes = _mean_bytes(kernels, bench)
     name = part_format(bench.plan, first.part)
     dtype, habits, profile = FORMATS[name], bench.engine.kernels, bench.profile
     issued, seconds = 1.0, 0.0
     if bench.timed:
-        seconds = matmul_seconds(m, n, k, name, profile, batch, replayed=True) * habits.matmul
+        seconds = (
+            matmul_seconds(m, n, k, name, profile, batch, replayed=True, weight_bytes=weight_bytes) * habits.matmul
+        )
         if habits.widening and dtype.weight < dtype.activation:
             # weights are widened first, then multiplied as wide ones
             wide = matmul_seconds(m, n, k, dtype.compute, profile, batch, replayed=True) * habits.matmul
@@ -73,8 +79,21 @@ def matmul_line(kernels: list[Kernel], sizes: dict[str, Number], bench: KernelBe
             seconds = seconds + habits.quantise * quantise_seconds(m * batch, k, name, profile)
     if first.part == "shared" and bench.phase == "decode" and bench.engine.experts.shared_beside:
         seconds = 0.0  # runs beside the routed experts; its weights are still read, since a line respects its bound
-    flops, moved = 2 * m * n * k * batch, batch * n * k * dtype.weight
+    flops, moved = 2 * m * n * k * batch, batch * n * k * weight_bytes
     return bench.line(kernel_names(kernels), "matmul", first.part, first.part, name, flops, moved, seconds, issued)
+
+
+def _mean_bytes(kernels: Sequence[Kernel], bench: KernelBench) -> float:
+    """Bytes of a weight, on average over the matmuls of some kernels; files of weights mix formats."""
+    if stored_bytes(bench.plan.weights) is None:
+        return FORMATS[part_format(bench.plan, kernels[0].part)].weight
+    total = stored = 0.0
+    for kernel in kernels:
+        for weight in kernel.op.weights:
+            elements = weight_size(bench.section, weight)
+            total += elements
+            stored += elements * bench.stored(kernel.part, weight.name)
+    return stored / total
 
 
 def expert_kernels(habits: EngineExperts, tables: dict[str, Grouped]) -> str:
@@ -113,6 +132,7 @@ def expert_line(
     dtype = FORMATS[name]
     widened = dtype.weight < dtype.activation and widening > 0
     timed_as = dtype.compute if widened else name
+    stored = _mean_bytes(kernels, bench)
     flops, seconds = 2 * weights * tokens * sizes["x"] / chips, 0.0
     capacity = bench.engine.program.expert_capacity
     if capacity:
@@ -123,7 +143,8 @@ def expert_line(
         library = expert_kernels(habits, tables)
         if library == "plain":
             busiest = replace(load, rows=load.rows * hot)
-            seconds = _plain_experts(busiest, hidden, inner, gated, timed_as, bench.profile)
+            seconds = _plain_experts(busiest, hidden, inner, gated, timed_as, bench.profile, stored)
+            seconds = seconds + launch_seconds(bench.profile, habits.small_kernels)
         else:
             seconds = grouped_matmul_seconds(
                 tokens * hot,
@@ -148,17 +169,23 @@ def expert_line(
                 both = weights * experts / chips * (dtype.weight + FORMATS[timed_as].weight)
                 seconds = seconds + memory_seconds(both, bench.profile)
     read = experts / chips if capacity else load.active  # experts of a chip that have work
-    moved = weights * dtype.weight * read
+    moved = weights * stored * read
     seconds = seconds * habits.slowdown
     parts = (kernel_names(kernels), "grouped matmul", "experts", "experts")
     return bench.line(*parts, name, flops, moved, seconds, EXPERT_CALLS)
 
 
-def _plain_experts(load: Load, hidden: Number, inner: Number, gated: bool, name: str, profile: KernelProfile) -> Number:
-    """Experts tuned as well as plain matmuls: one matmul for each active expert, plus the copies of rows around."""
+def _plain_experts(
+    load: Load, hidden: Number, inner: Number, gated: bool, name: str, profile: KernelProfile, stored: float
+) -> Number:
+    """Experts tuned as well as plain matmuls: one matmul for each active expert, plus the copies of rows around.
+
+    `stored` are the bytes of a weight.
+    """
     rows = load.rows / load.active
-    up_s = matmul_seconds(rows, 2 * inner if gated else inner, hidden, name, profile, load.active)
-    down_s = matmul_seconds(rows, hidden, inner, name, profile, load.active)
+    into = 2 * inner if gated else inner
+    up_s = matmul_seconds(rows, into, hidden, name, profile, load.active, weight_bytes=stored, experts=True)
+    down_s = matmul_seconds(rows, hidden, inner, name, profile, load.active, weight_bytes=stored, experts=True)
     # Rows are copied to their experts, back and added up (read and written, 16 bits); the nonlinearity passes over the
     # hidden layer.
     passes = 6 if gated else 4

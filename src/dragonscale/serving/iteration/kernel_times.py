@@ -12,6 +12,7 @@ from dragonscale.physics.numbers import Number, ceil_to, maximum
 from dragonscale.physics.sharding.layout import local_elements
 from dragonscale.physics.sharding.mesh import Mesh
 from dragonscale.serving.engine.engine import Engine
+from dragonscale.serving.engine.formats import TensorPlace, weight_bytes
 from dragonscale.serving.engine.plan import ServingPlan
 from dragonscale.serving.iteration.iteration import ServingLine
 
@@ -21,7 +22,8 @@ class KernelBench:
     """What the kernels of a section run on: a chip's profile, the engine, the plan's formats, the mesh.
 
     `exchange` is whether tokens are sent to experts (all-to-all). `timed` is False on symbols, for which no profile has
-    seconds. `costed` caches what of the iteration is costed already.
+    seconds. `costed` caches what of the iteration is costed already. `layers` and `tied` are the model's: files of
+    weights mix formats by layer.
     """
 
     profile: KernelProfile
@@ -33,6 +35,8 @@ class KernelBench:
     exchange: bool = False
     timed: bool = True
     costed: dict[object, Any] = field(default_factory=dict)
+    layers: int = 1
+    tied: bool = False
 
     def once(self, make: Callable[..., Any], layout: object, sizes: Sequence[Number], *args: Any) -> Any:
         """`make(*args)`, or its earlier result for an equal layout and the same sizes.
@@ -44,6 +48,10 @@ class KernelBench:
         if key not in self.costed:
             self.costed[key] = make(*args), sizes
         return self.costed[key][0]
+
+    def stored(self, part: str, weight: str) -> float:
+        """Bytes of a stored weight of a tensor of the section."""
+        return weight_bytes(self.plan, TensorPlace(part, weight, self.section.dims, self.layers, self.tied))
 
     @property
     def attention_dtype(self) -> str:

@@ -27,6 +27,7 @@ from dragonscale.serving.iteration.attention_lines import (
 from dragonscale.serving.iteration.balance import expert_slots, hot_load
 from dragonscale.serving.iteration.compiled import boxing_line, routing_lines, scanned_line
 from dragonscale.serving.iteration.deployment import Deployment
+from dragonscale.serving.iteration.host_weights import with_host_weights
 from dragonscale.serving.iteration.iteration import (
     Iteration,
     IterationCost,
@@ -123,6 +124,10 @@ def _cost(deployment: Deployment, part: PipelinePart, prompt: bool) -> Iteration
         cost.lines += _prompt_attention_lines(deployment, part)
     if not numpy.all(deployment.plan.pipe == 1):
         cost.lines.append(hop_line(deployment, tokens, "prefill" if prompt else "decode"))
+    offload = deployment.engine.offload
+    if offload.layers or offload.expert_layers:
+        lines = with_host_weights(cost.lines, deployment.sections, offload, deployment.chip, deployment.layers)
+        cost.lines = list(lines)
     if deployment.timed:
         _add_host(cost, deployment, part)
     return cost

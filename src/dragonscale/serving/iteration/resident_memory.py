@@ -16,10 +16,11 @@ from dragonscale.physics.notation import Array
 from dragonscale.physics.numbers import Number, maximum, minimum, product, where
 from dragonscale.physics.sharding.layout import local_size
 from dragonscale.plan.ledger import HeldLine
-from dragonscale.serving.engine.formats import weight_bytes
+from dragonscale.serving.engine.formats import TensorPlace, weight_bytes
 from dragonscale.serving.iteration.balance import expert_slots
 from dragonscale.serving.iteration.deployment import Deployment
 from dragonscale.serving.iteration.expert_layout import EXPERTS, expert_layout, stored_over_plain
+from dragonscale.serving.iteration.host_weights import host_share
 
 ENDS = ("embed", "head")
 """Sections before the first layer and after the last."""
@@ -55,7 +56,9 @@ def weight_lines(deployment: Deployment) -> Iterator[HeldLine]:
                         slots = expert_slots(size, shards, redundant)
                     local[dim.name] = local_size(dim.name, slots, shards)
                     ways = ways * (size / local[dim.name])
-                stored = weight_size(section, weight) / ways * weight_bytes(deployment.plan, op.part) * copies
+                place = TensorPlace(op.part, weight.name, section.dims, deployment.layers, deployment.tied)
+                stored = weight_size(section, weight) / ways * weight_bytes(deployment.plan, place) * copies
+                stored = stored * (1 - host_share(deployment.engine.offload, section.name, op.part, deployment.layers))
                 if layout is not None and op.part == EXPERTS and {"d", "f"} <= local.keys():
                     # gate and up lie one below the other, so their rows are padded together
                     is_up = op.output is not None and "f" in op.output.names
@@ -89,7 +92,10 @@ def _cached_bytes(deployment: Deployment, section: Section, op: Op, array: Array
     keys = tokens
     if window is not None and not engine.memory.whole_windows:
         keys = minimum(tokens, window)
-    compressed = tokens / (section.compress or 1)
+    compress = section.compress or 1
+    if engine.memory.even_pages and section.compress:
+        compress = min(other.compress for other in deployment.sections if other.compress)
+    compressed = tokens / compress
     sizes: dict[str, Number] = {**section.dims, "s": keys, "m": compressed}
     layout = deployment.rules(prompt=False).cached(array)
     ways = {dim.name: mesh.size(*dim.axes) for dim in layout.dims}

@@ -288,12 +288,13 @@ class StepTable:
         return steps
 
     def draft(self, decodes: int, cached: float, tokens: int) -> float:
-        """Seconds to draft `tokens` tokens for every sequence."""
+        """Seconds to draft `tokens` tokens for every sequence, with what a loop adds on the host."""
+        overhead_s = self.deployment.engine.host.draft_step_s
         if self.drafter is not None:
-            return self.drafter.run(decodes, cached, tokens)
+            return overhead_s + self.drafter.run(decodes, cached, tokens)
         if not self.draft_part:
-            return 0.0
-        return self.draft_part * tokens * self.step(decodes, cached)
+            return overhead_s
+        return overhead_s + self.draft_part * tokens * self.step(decodes, cached)
 
     def transfer(self, tokens: int) -> float:
         """Seconds to send the cache of `tokens` tokens to another replica, every chip through its own port."""

@@ -21,8 +21,10 @@ from typing import Any
 
 from dragonscale.models import Transformer
 from dragonscale.models.ffn import Moe
-from dragonscale.physics.kernels.profile_file import profile_files, tables_of
+from dragonscale.physics.hardware.catalogue import chip_names, load_chip
+from dragonscale.physics.kernels.profile_file import backend, profile_files, tables_of
 from dragonscale.plan.settings import shipped_table
+from dragonscale.serving.engine.engine import engines
 from dragonscale.training.search.error_bands import Kinds, narrowest
 from dragonscale.training.search.run_kinds import generation
 
@@ -44,8 +46,17 @@ class ServedKind:
 
     @property
     def generation(self) -> str:
-        """The chip's generation; the chip itself if the catalogue does not have it."""
-        return generation(self.chip)
+        """The chip's generation (the chip itself if the catalogue does not have it), or what the engine's own kernels
+        are written in there."""
+        return self.backend or generation(self.chip)
+
+    @property
+    def backend(self) -> str:
+        """What the kernels of an engine that was measured in whole runs are written in: `cuda`, `metal`; empty for
+        others."""
+        if self.engine not in engines() or self.chip not in chip_names():
+            return ""
+        return backend(load_chip(self.chip), engines()[self.engine].kernels.library)
 
     @property
     def family(self) -> str:
@@ -54,6 +65,8 @@ class ServedKind:
         >>> [ServedKind("h100", engine, False).family for engine in ("trtllm-0.9", "trtllm-bench", "sglang-ep", "pax")]
         ['trtllm-0', 'trtllm', 'sglang', 'pax']
         """
+        if self.engine == "ollama":
+            return "llama.cpp"  # whose kernels it runs
         return next((name for name in FAMILIES if self.engine.startswith(name)), self.engine)
 
     @functools.cached_property
@@ -105,9 +118,15 @@ class ServedBand:
         return value * (1 + self.low), value * (1 + self.high)
 
 
+@functools.cache
 def tables() -> dict[str, Any]:
-    """`errors.toml`."""
-    return shipped_table("serving.space", "errors.toml")
+    """`errors.toml`, and the errors of engines for one's own machine from `local_errors.toml`."""
+    shipped = shipped_table("serving.space", "errors.toml")
+    local = shipped_table("serving.space", "local_errors.toml")
+    merged: dict[str, Any] = {}
+    for measure, table in shipped.items():
+        merged[measure] = {**table, "kinds": {**table["kinds"], **local[measure]}}
+    return merged
 
 
 def band_of(kind: ServedKind, measure: str, among: Kinds | None = None, stretch: float = 0.0) -> ServedBand:
@@ -123,6 +142,9 @@ def band_of(kind: ServedKind, measure: str, among: Kinds | None = None, stretch:
     chip_runs = shipped["chips"].get(kind.on_chip, 0)
     generation_runs = kinds.get(kind.names[1], {}).get("runs", 0)
     estimated = generation_runs < MIN_RUNS or (chip_runs < MIN_RUNS and not fitted_kernels(kind.chip))
+    if kind.backend:
+        # fitted on whole runs on some chips, and measured on others
+        estimated = name != kind.names[0]
     wider = (stretch or shipped["stretch"]) if estimated else 1.0
     # stretched on a logarithmic scale, so that half and double stay symmetric
     low, high = (math.expm1(wider * math.log1p(row[side])) for side in ("low", "high"))

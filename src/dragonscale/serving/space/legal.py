@@ -27,6 +27,7 @@ from dragonscale.serving.engine.legality import (
     caches,
     current_engines,
     pair_word,
+    pair_words,
     pairs,
     rules,
     server_of,
@@ -190,7 +191,7 @@ def _no_pair(engine: str, chip: Chip, model: Transformer, weights: str, compute:
         why = f"{chip.title} has no {product} matmul: it stores it and multiplies something wider"
     else:
         why = f"{engine} has no kernels for {pair_word(weights, compute)} on {chip.title}"
-    listed = ", ".join(pair_word(*pair) for pair in supported)
+    listed = ", ".join(pair_words(supported))
     near_weights, near_compute = _nearest_pair(engine, chip, model, weights, compute)
     if near_weights == near_compute:
         flags = f"--dtype {near_weights}"

@@ -22,7 +22,7 @@ from typing import Any
 import numpy
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.models.transformer import Transformer
+from dragonscale.models.transformer import Transformer, count_parameters
 from dragonscale.physics.numbers import Number, first_number
 from dragonscale.plan.settings import shipped_table
 from dragonscale.serving.iteration.deployment import Deployment
@@ -92,6 +92,8 @@ class Draft:
     counts: tuple[int, ...] = tuple(range(MAX_DRAFTS + 1))
     source: str = ""
     """The source of the acceptance, if it is not the user's."""
+    kind: str = ""
+    """Who drafts, by the name that `drafts.toml` has; empty where that is left open."""
 
     def __post_init__(self) -> None:
         check_acceptance(self.acceptance)
@@ -119,14 +121,40 @@ class Speculated:
 
 
 def head_part(model: Transformer, layers: float = 1.0) -> float:
-    """The fraction of a step that one multi-token head takes: its layers over the model's, and half a layer for
-    running the model's output head again.
+    """The fraction of a step that one multi-token head takes: the parameters of its layers and of the output head,
+    which it runs again, over those that a token of the model meets.
 
     >>> from dragonscale.models import load_model
-    >>> 0.015 < head_part(load_model("deepseek-v3")) < 0.05
+    >>> 0.03 < head_part(load_model("deepseek-v3")) < 0.05
+    True
+    >>> 0.08 < head_part(load_model("llama3-8b")) < 0.11
     True
     """
-    return (layers + 0.5) / model.n_layers
+    dims = model.program().sections[-1].dims
+    head = float(dims["d"] * dims["v"])
+    inside = float(count_parameters(model).active) - head * (1 if model.tied else 2)
+    return (layers * inside / model.n_layers + head) / (inside + head)
+
+
+def drafter_kinds() -> dict[str, Any]:
+    """Kinds of drafters that can be asked for by name, each with its usual acceptance."""
+    return shipped_table("serving.steady", "drafts.toml")
+
+
+def named_draft(kind: str, model: Transformer, counts: Sequence[int] = (), acceptance: Acceptance = ()) -> Draft:
+    """Drafts of a kind for a model, with an acceptance or the one that is published for such.
+
+    >>> from dragonscale.models import load_model
+    >>> llama = load_model("llama3-8b")
+    >>> [round(float(tokens_per_loop(named_draft(kind, llama).acceptance, 4)), 2) for kind in ("eagle", "ngram")]
+    [2.21, 1.39]
+    """
+    row = drafter_kinds()[kind]
+    # n-gram lookup runs on the host alone
+    part = head_part(model, row["layers"]) if "layers" in row else 0.0
+    source = "" if acceptance else row["source"]
+    choices = tuple(counts or range(MAX_DRAFTS + 1))
+    return Draft(acceptance or tuple(row["acceptance"]), None, part, choices, source, kind)
 
 
 def has_heads(model: Transformer) -> bool:
@@ -146,9 +174,7 @@ def own_draft(model: Transformer, counts: Sequence[int] = ()) -> Draft | None:
     """
     if not has_heads(model):
         return None
-    row = shipped_table("serving.steady", "drafts.toml")["mtp"]
-    chances = tuple(row["acceptance"])
-    return Draft(chances, None, head_part(model), tuple(counts or range(len(chances) + 1)), row["source"])
+    return named_draft("mtp", model, counts or range(len(drafter_kinds()["mtp"]["acceptance"]) + 1))
 
 
 def drafting_seconds(deployment: Deployment, draft: Draft, batch: Number, keys: Number, step: Number) -> Number:
@@ -157,6 +183,11 @@ def drafting_seconds(deployment: Deployment, draft: Draft, batch: Number, keys: 
         return draft.part * step
     small = replace(deployment, model=draft.model, plan=replace(deployment.plan, expert=1, pipe=1))
     return iteration_cost(small, decode(batch, keys)).expected
+
+
+def overhead_seconds(deployment: Deployment) -> float:
+    """Seconds that each loop adds on the host: proposing, sampling what is right, scheduling that cannot run ahead."""
+    return deployment.engine.host.draft_step_s
 
 
 def loop_seconds(deployment: Deployment, draft: Draft, batch: Any, keys: Number, plain: Any) -> tuple[Any, Any]:
@@ -170,16 +201,25 @@ def loop_seconds(deployment: Deployment, draft: Draft, batch: Any, keys: Number,
     if positive.size:
         verify = iteration_cost(deployment, decode(batch, keys, positive + 1.0)).expected
     verify = numpy.broadcast_to(verify, (max(len(positive), 1), *numpy.shape(plain)))  # (counts, rows)
-    if draft.source and 0 in draft.counts:
+    if draft.kind == "mtp" and draft.source and 0 in draft.counts:
         # drafts that nobody asked for: engines draft in no pipeline
         verify = numpy.where(numpy.asarray(deployment.plan.pipe) > 1, numpy.inf, verify)
     verifying, draft_s = iter(verify), drafting_seconds(deployment, draft, batch, keys, plain)
     per_token: list[Any] = []
     for count in draft.counts:
-        loop_s = next(verifying) + count * draft_s if count else plain
+        loop_s = next(verifying) + count * draft_s + overhead_seconds(deployment) if count else plain
         per_token.append(loop_s / tokens_per_loop(draft.acceptance, count))
     table = numpy.stack(per_token)  # (counts, rows)
+    table = numpy.where(counts[:, None] * _beyond(deployment, draft, batch) > 0, numpy.inf, table)
     return table.min(axis=0), counts[table.argmin(axis=0)]
+
+
+def _beyond(deployment: Deployment, draft: Draft, batch: Any) -> Any:
+    """Whether batches are larger than the engine runs where it drafts; never where no other count is allowed."""
+    most = deployment.engine.scheduling.draft_sequences
+    if not most or 0 not in draft.counts:
+        return numpy.zeros_like(batch)
+    return numpy.asarray(batch) > most * numpy.asarray(deployment.plan.data)
 
 
 def speculate(
@@ -197,7 +237,8 @@ def speculate(
     loops: list[Speculated] = []
     for count, verify_s in zip(counts, verifying, strict=True):
         tokens = float(tokens_per_loop(draft.acceptance, count))
-        loops.append(Speculated(count, count * draft_s, verify_s, tokens, plain))
+        drafting = count * draft_s + overhead_seconds(deployment) if count else 0.0
+        loops.append(Speculated(count, drafting, verify_s, tokens, plain))
     return loops
 
 
@@ -205,6 +246,8 @@ def break_even(deployment: Deployment, draft: Draft, keys: float, batches: Itera
     """The smallest of some batches from which drafting no longer helps; None if it helps at all of them."""
     sizes = numpy.array([*batches], float)
     plain = numpy.broadcast_to(iteration_cost(deployment, decode(sizes, keys)).expected, sizes.shape)
-    counts = draft.counts if draft.source else tuple(range(MAX_DRAFTS + 1))
+    counts = tuple(range(MAX_DRAFTS + 1))
+    if draft.kind == "mtp" and draft.source:
+        counts = (0, *(count for count in draft.counts if count))
     _, best = loop_seconds(deployment, replace(draft, counts=counts), sizes, keys, plain)
     return next((int(size) for size, drafts in zip(sizes, best, strict=True) if drafts == 0), None)

@@ -46,6 +46,8 @@ class FleetReplica:
     drafts: int = 0
     acceptance: tuple[float, ...] = (0.0,)
     draft_model: Transformer | None = None
+    draft_part: float | None = None
+    """The fraction of a step that a draft takes without a model (None: that of one of the model's own heads)."""
     tiers: tuple[TierSize, ...] = ()
     images: ImageLoad = ImageLoad()
     adapters: AdapterLoad | None = None
@@ -60,7 +62,7 @@ class FleetReplica:
         if self.draft_model is not None:
             drafter = deploy(self.draft_model, deployment.piece, deployment.plan, deployment.engine)
         elif self.drafts:
-            draft_part = head_part(deployment.model)
+            draft_part = head_part(deployment.model) if self.draft_part is None else self.draft_part
         pool = pool_for(
             deployment,
             self.longest,

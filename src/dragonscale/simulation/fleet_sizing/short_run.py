@@ -63,7 +63,9 @@ class SizingJob:
     @property
     def context(self) -> int | None:
         """Tokens of the longest request; None where there is no limit."""
-        return None if self.serving.force else self.serving.model.context or None
+        if self.serving.force or self.serving.past_context:
+            return None
+        return self.serving.model.context or None
 
     def deployment_of(self, config: Config, limits: LaunchLimits) -> Deployment:
         """A replica of a configuration, launched with limits."""
@@ -127,9 +129,7 @@ def fleet_job(job: SizingJob, config: Config, size: RunSize, seed: int = 0) -> F
     if isinstance(config, PooledConfig):
         places = config.pools.decode.batch  # of which so many as `config.batch` decode on average
     limits = replace(job.serving.limits, max_seqs=-(-places // config.plan.data))
-    replica = FleetReplica(
-        job.deployment_of(config, limits), traffic.longest, drafting.count, drafting.acceptance, drafting.model
-    )
+    replica = drafting.replica(job.deployment_of(config, limits), traffic.longest)
     targets = {f"{name}_s": target for name, target in job.targets.items() if name == "itl" or not traffic.classes}
     return FleetJob(
         FleetPool(replica, size.replicas),
@@ -145,11 +145,17 @@ def fleet_job(job: SizingJob, config: Config, size: RunSize, seed: int = 0) -> F
 
 @dataclass(frozen=True)
 class Drafting:
-    """Tokens drafted a step, how often each is right by its position, and the model that drafts (None: heads)."""
+    """Tokens drafted a step, how often each is right by its position, and the model that drafts (None: heads, which
+    take `part` of a step)."""
 
     count: int = 0
     acceptance: tuple[float, ...] = (0.0,)
     model: Transformer | None = None
+    part: float | None = None
+
+    def replica(self, deployment: Deployment, longest: int) -> FleetReplica:
+        """A replica that drafts so, for requests of up to `longest` tokens."""
+        return FleetReplica(deployment, longest, self.count, self.acceptance, self.model, self.part)
 
 
 def drafts_of(job: SizingJob, config: Config) -> Drafting:
@@ -157,7 +163,7 @@ def drafts_of(job: SizingJob, config: Config) -> Drafting:
     draft = job.serving.draft
     if draft is None or not config.drafts:
         return Drafting()
-    return Drafting(config.drafts, _by_position(draft.acceptance), draft.model)
+    return Drafting(config.drafts, _by_position(draft.acceptance), draft.model, draft.part)
 
 
 def _traffic(job: SizingJob, config: Config, size: RunSize) -> FleetTraffic:

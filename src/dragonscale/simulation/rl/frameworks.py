@@ -55,6 +55,12 @@ class Framework(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pads_linear: tuple[str, ...] = ()
     name: str = ""
     sleeps: bool = True
+    stays: bool = False
+    older_share: float = 0.0
+    older: str = ""
+    reference: bool = True
+    wider: dict[str, str] = {}
+    wider_by: str = ""
 
     def token_s(self, mode: str) -> float:
         """Seconds of a replica's host for each token with its log-probability."""
@@ -69,6 +75,12 @@ class Framework(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def method(self, mode: str) -> str:
         """The method by which weights travel to the engine."""
         return self.colocated if mode == "colocated" else self.split
+
+    def with_share(self, share: float | None) -> "Framework":
+        """The same with another fraction of HBM for the engine; as it is without one."""
+        if share is None:
+            return self
+        return msgspec.structs.replace(self, share_colocated=share, share_split=share)
 
     def share(self, mode: str) -> float:
         """The fraction of HBM that the engine uses."""

@@ -25,9 +25,9 @@ from dragonscale.simulation.rl.frameworks import (
 )
 from dragonscale.simulation.rl.generation import Rollout, generate
 from dragonscale.simulation.rl.work import RlWork, handed
+from dragonscale.training.advice.assessment import chips_of_host
 from dragonscale.training.cost.evaluation import Job, Verdict, judge_one
 from dragonscale.training.plan.plan import Plan
-from dragonscale.training.plan.tuning import Tuning
 from dragonscale.training.search.headroom import room_bytes
 
 # Where a phase runs: on one pool, or between both, which then both wait for it.
@@ -123,21 +123,52 @@ class RlStep:
         return self.work.tokens / (self.seconds * self.plan.chips)
 
     @property
+    def engine_share_bytes(self) -> float:
+        """Bytes of a chip that an engine which does not sleep keeps while the trainer works."""
+        plan = self.plan
+        if plan.mode != "colocated" or not plan.framework.stays:
+            return 0.0
+        return plan.framework.share(plan.mode) * plan.pool.chip.visible
+
+    @property
     def hbm_bytes(self) -> float:
         """Bytes on the fullest chip at the fullest moment."""
-        return max(self.train_bytes, self.generation.hbm_bytes)
+        return max(self.train_bytes + self.engine_share_bytes, self.generation.hbm_bytes)
 
     @property
     def fits(self) -> bool:
-        """Whether each phase fits its chips."""
+        """Whether each phase fits its chips, and the whole run the host's memory."""
         chips = (self.plan.job.slice.chip, self.plan.pool.chip)
-        sizes = zip((self.train_bytes, self.generation.hbm_bytes), chips, strict=True)
-        return math.isfinite(self.seconds) and all(size <= chip.visible for size, chip in sizes)
+        sizes = zip((self.train_bytes + self.engine_share_bytes, self.generation.hbm_bytes), chips, strict=True)
+        fits_chips = math.isfinite(self.seconds) and all(size <= chip.visible for size, chip in sizes)
+        return fits_chips and self.host_bytes <= self.host_limit_bytes
 
     @property
     def tight(self) -> bool:
         """Whether the trainer leaves less memory free than measured runs needed beyond their prediction."""
-        return self.train_bytes > room_bytes(self.plan.job)
+        return self.train_bytes + self.engine_share_bytes > room_bytes(self.plan.job)
+
+    @property
+    def host_bytes(self) -> float:
+        """Bytes of the fullest host's memory: of each chip the state that trainer and engine keep there, the engine's
+        space for swapped sequences, and on one of them the checkpoint as it is read."""
+        checkpoint = count_parameters(self.work.model).total * dtype_bytes("bf16")
+        return chips_of_host(self.plan.job.slice) * self.host_worker_bytes + checkpoint
+
+    @property
+    def host_worker_bytes(self) -> float:
+        """The same of one chip's worker."""
+        plan, size = self.plan, tables()["host"]["swap_bytes"] + self.moved_bytes
+        if plan.mode == "colocated" and plan.framework.sleeps and not plan.framework.stays:
+            # asleep, an engine has its weights in the host's memory
+            size += count_parameters(self.work.model).total * dtype_bytes("bf16") / plan.rollout.chips
+        return size
+
+    @property
+    def host_limit_bytes(self) -> float:
+        """Bytes of a host's memory that processes may fill before Ray ends them."""
+        memory = self.work.host_memory or chips_of_host(self.plan.job.slice) * self.plan.job.slice.chip.host_memory
+        return tables()["host"]["threshold"] * memory
 
     @property
     def cost_usd(self) -> float | None:
@@ -189,7 +220,7 @@ class Judge:
 
 def job_key(job: Job) -> tuple[object, ...]:
     """What tells jobs of one work apart."""
-    return (job.stack.name, str(job.slice), job.batch, job.sequence, job.documents, job.tuning.passes)
+    return (job.stack.name, str(job.slice), job.batch, job.sequence, job.documents, job.tuning)
 
 
 def judge_step(work: RlWork, plan: RlPlan, judge: Judge | None = None) -> RlStep:
@@ -214,9 +245,11 @@ def judge_step(work: RlWork, plan: RlPlan, judge: Judge | None = None) -> RlStep
     gradients = 0.0
     if job.stack.name.startswith("megatron"):
         gradients = state_bytes(verdict, "gradients")  # its gradient buffers stay allocated
-    moved = _moved(plan, deployed(plan), weights + optimizer + gradients)
+    moved = 0.0
+    if plan.framework.sleeps and not plan.framework.stays:
+        moved = _moved(plan, deployed(plan), weights + optimizer + gradients)
     # a reference that takes the policy's place travels over the host link, so many times a step
-    swap = plan.framework.reference_copies * weights / chip.host_link
+    swap = 0.0 if work.tuning.rank else plan.framework.reference_copies * weights / chip.host_link
     # where the engine casts them as they arrive, weights travel as the trainer has them
     sent_as = "bf16" if plan.framework.engine_casts else plan.rollout.weights
     volume = count_parameters(work.model).total * dtype_bytes(sent_as)
@@ -234,7 +267,7 @@ def judge_step(work: RlWork, plan: RlPlan, judge: Judge | None = None) -> RlStep
         Phase("update", TRAINER, update, 0.0),
         Phase("weight transfer", BETWEEN, sent, 0.0),
     ]
-    if plan.mode == "colocated" and plan.framework.sleeps:
+    if plan.mode == "colocated" and plan.framework.sleeps and not plan.framework.stays:
         # the engine sleeps while the trainer works; trainer state moves to the host if both do not fit
         sizes = (weights, optimizer) if moved else (0.0, 0.0)
         phases.append(Phase("offload", BETWEEN, switching_seconds(plan.framework, *sizes, chip.host_link), 0.0))
@@ -253,7 +286,7 @@ def reading_seconds(job: Job, plan: RlPlan, verdict: Verdict, judge: Judge) -> f
     if train.zero == 3 and plan.framework.read_batch > 1:
         train = replace(train, microbatch=train.microbatch * plan.framework.read_batch)
         once = judge.verdict(job, train)
-    twice = judge.verdict(replace(job, tuning=Tuning(passes=1.0)), train)
+    twice = judge.verdict(replace(job, tuning=replace(job.tuning, passes=job.tuning.passes + 1.0)), train)
     return first_number(twice.seconds) - first_number(once.seconds)
 
 
@@ -270,7 +303,8 @@ def trainer_bytes(work: RlWork, verdict: Verdict, framework: Framework) -> float
     size = first_number(verdict.hbm_bytes)
     if work.critic:
         size += state_bytes(verdict)
-    if work.reference and not framework.reference_copies:
+    # with its adapters switched off the policy is its own reference
+    if work.reference and not framework.reference_copies and not work.tuning.rank:
         size += state_bytes(verdict, "weights")
     return size
 

@@ -17,7 +17,7 @@ from dragonscale.serving.engine.plan import ServingPlan
 from dragonscale.serving.space.space import pool_parts, splits
 from dragonscale.simulation.rl.frameworks import Framework
 from dragonscale.simulation.rl.step import Judge, RlPlan, RlStep, job_key, judge_step, part, stage_job, trainer_bytes
-from dragonscale.simulation.rl.work import RlWork, handed, packed_job
+from dragonscale.simulation.rl.work import RlWork, fullest_job, handed, packed_job
 from dragonscale.training.cost.evaluation import Job
 from dragonscale.training.plan.plan import Plan
 from dragonscale.training.search.headroom import room_bytes
@@ -61,14 +61,18 @@ class Planner(Judge):
         self.trained: dict[tuple[str, str], tuple[Job, Plan] | None] = {}
 
     def plans(self, job: Job, limits: str) -> list[Plan]:
-        """The planner's best plans of an update, then those of its front, the fastest first."""
+        """The planner's best plans of an update, then those of its front, the fastest first; where none fits, the
+        nearest."""
         if self.hosted:
             limits = limits.replace("offload=none", "offload=optimizer")
         key = (*job_key(job), limits)
         if key not in self.searched:
             result = search(job, parse_space(limits), count=TRIED, bounded=False)
             several = (*result.best, *sorted(result.front, key=lambda candidate: candidate.seconds))
-            self.searched[key] = [candidate.plan for candidate in several]
+            plans = [candidate.plan for candidate in several]
+            if not plans and self.hosted and result.nearest is not None:
+                plans = [result.nearest.plan]
+            self.searched[key] = plans
         return self.searched[key]
 
 
@@ -113,7 +117,9 @@ def ways(work: RlWork, chips: Slice, row: Framework, allowed: Choices, planner: 
                 continue
             ahead = allowed.ahead if mode == "async" else 0.0
             job, plan = training
-            engine = best_engine(work, RlPlan(mode, row, job, plan, ServingPlan(), pool, ahead), allowed.dtype, planner)
+            fullest = fullest_job(handed(work, row, trainer), job)
+            chosen = RlPlan(mode, row, job, plan, ServingPlan(), pool, ahead, fullest)
+            engine = best_engine(work, chosen, allowed.dtype, planner)
             if engine is not None:
                 yield engine
 
@@ -156,26 +162,39 @@ def _odd_factor(count: int) -> int:
 def best_training(
     work: RlWork, chips: Slice, trainer: str, row: Framework, planner: Planner
 ) -> tuple[Job, Plan] | None:
-    """The training planner's recommended plan of an update on a slice, with its job; None if nothing fits."""
+    """The training planner's recommended plan of an update on a slice, with its job; None if nothing fits. The
+    last planner of a search then gives the one that misses by least."""
+    # beside an engine that stays
+    engine_bytes = row.share("colocated") * chips.chip.visible if row.stays else 0.0
     work = handed(work, row, trainer)
     max_ways = max(int(work.answers / work.updates), 1)
     ways = max(size for size in range(1, min(max_ways, chips.chips) + 1) if chips.chips % size == 0)
     job = packed_job(work, chips, trainer, ways)
-    roomy, tight = list[PackedUpdate](), list[PackedUpdate]()
+    roomy, tight, beyond = list[PackedUpdate](), list[PackedUpdate](), list[tuple[float, PackedUpdate]]()
     for plan in planner.plans(job, row.limits.get(trainer, "")):
         # answers pack better on as few replicas as the plan has, and stages may have them padded
         packed = packed_job(work, chips, trainer, plan.replicas * plan.microbatch)
         verdict = planner.verdict(stage_job(work, RlPlan("", row, packed, plan, ServingPlan(), chips)), plan)
-        size = trainer_bytes(work, verdict, row)
+        fullest = planner.verdict(fullest_job(work, packed), plan)
+        size = trainer_bytes(work, fullest, row) + engine_bytes
+        update = PackedUpdate(first_number(verdict.seconds), packed, plan)
         if size > chips.chip.visible:
+            beyond.append((size, update))
             continue
         fits_with_headroom = size <= room_bytes(job)
         updates = roomy if fits_with_headroom else tight
-        updates.append(PackedUpdate(first_number(verdict.seconds), packed, plan))
+        updates.append(update)
         if len(roomy) == TRIED:
             break
     best = min((roomy or tight)[:TRIED], key=lambda update: update.seconds, default=None)
+    if best is None and beyond and planner.hosted:  # the last that is tried
+        best = min(beyond, key=lambda sized: sized[0])[1]
     return None if best is None else (best.job, best.plan)
+
+
+def engine_weights(work: RlWork, dtype: str) -> str:
+    """The format of the engine's weights: where the trainer's are frozen in 4 bits, the engine loads the same."""
+    return "int4" if work.tuning.frozen == "nf4" else dtype
 
 
 def best_engine(work: RlWork, plan: RlPlan, dtype: str, planner: Planner) -> RlPlan | None:
@@ -189,7 +208,8 @@ def best_engine(work: RlWork, plan: RlPlan, dtype: str, planner: Planner) -> RlP
     for tensor in tensors:
         if plan.pool.chips % tensor or part(plan.pool, tensor).chips != tensor:
             continue
-        candidate = replace(plan, rollout=ServingPlan(tensor=tensor, weights=dtype, compute=dtype))
+        rollout = ServingPlan(tensor=tensor, weights=engine_weights(work, dtype), compute=dtype)
+        candidate = replace(plan, rollout=rollout)
         seconds = planner.rollout(work, candidate, candidate.ahead).seconds
         candidates.append((math.isinf(seconds), tensor > MAX_REPLICA_CHIPS, seconds, tensor, candidate))
     best = min(candidates, key=lambda candidate: candidate[:4], default=None)

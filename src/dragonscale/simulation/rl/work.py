@@ -15,6 +15,7 @@ from dragonscale.simulation.rl.frameworks import Framework, algorithm
 from dragonscale.simulation.rl.lengths import AnswerLengths
 from dragonscale.training.cost.evaluation import Job, make_job, with_numerics
 from dragonscale.training.plan.plan import Plan
+from dragonscale.training.plan.tuning import FULL, Tuning
 
 FITTING_STEPS = 100
 """Steps whose fullest microbatch has to fit."""
@@ -31,6 +32,7 @@ class RlWork:
     forward passes of the policy's size; a `critic` adds values and updates of its own. Between the `turns` of an answer
     a tool takes `tool_s` on average. Of `oversample` generated answers one is trained on (dynamic sampling drops
     prompts whose answers are all right or all wrong). Answers are packed, or each is `padded` to so many tokens.
+    `tuning` says what of the policy is trained; without its adapters it is its own reference.
     """
 
     model: Transformer
@@ -49,6 +51,9 @@ class RlWork:
     oversample: float = 1.0
     turns: int = 1
     tool_s: float = 0.0
+    tuning: Tuning = FULL
+    host_memory: float = 0.0
+    """Bytes of memory of a host; 0: what hosts of its chips usually have."""
 
     @property
     def answers(self) -> int:
@@ -105,13 +110,20 @@ def packed_job(work: RlWork, chips: Slice, trainer: str, ways: int) -> Job:
     """
     answers = work.answers / work.updates
     if work.padded:
-        job = make_job(work.model, chips, ways * math.ceil(answers / ways), work.padded, trainer)
+        job = make_job(work.model, chips, ways * math.ceil(answers / ways), work.padded, trainer, work.tuning)
         return with_numerics(job, "production")
     tokens = answers * work.each
     batch = ways * packed_count(work.lengths, work.prompt, math.ceil(answers / ways))
     length = math.ceil(tokens / batch / 64) * 64  # the sequences' mean, in whole tiles
-    job = make_job(work.model, chips, batch, length, trainer)
+    job = make_job(work.model, chips, batch, length, trainer, work.tuning)
     return with_numerics(replace(job, documents=min(round(work.seen), length)), "production")
+
+
+def fullest_job(work: RlWork, job: Job) -> Job:
+    """The job of a packed sequence that is full: as long as the longest possible answer with its prompt."""
+    if work.padded:
+        return job
+    return replace(job, sequence=max(job.sequence, math.ceil(work.longest / 64) * 64))
 
 
 def answers_jobs(work: RlWork, chips: Slice, trainer: str, plan: Plan) -> tuple[Job, Job]:
@@ -122,7 +134,7 @@ def answers_jobs(work: RlWork, chips: Slice, trainer: str, plan: Plan) -> tuple[
     # Sums of k answers spread as √k; the fullest of M sums is √(2 ln M) standard deviations above the mean.
     out = math.sqrt(2 * math.log(max(FITTING_STEPS * work.answers / each, 2.0)) / each)
     sizes = (math.ceil(work.each), min(math.ceil(work.each + spread * out), work.longest))
-    jobs = (make_job(work.model, chips, answers, size, trainer) for size in sizes)
+    jobs = (make_job(work.model, chips, answers, size, trainer, work.tuning) for size in sizes)
     usual, fullest = (with_numerics(job, "production") for job in jobs)
     return usual, fullest
 

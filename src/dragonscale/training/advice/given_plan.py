@@ -30,6 +30,8 @@ from dragonscale.training.search.stack_search import stack_of
 MAX_PLANS_COMPARED = 2_500_000
 # Single changes that bring less of the step are left out.
 MIN_CHANGE = 0.002
+# Sequences of a chip alone that fine-tuning takes in one pass where a plan says no microbatch.
+MAX_DEVICE_BATCH = 8
 SAME_FORMAT = ("dtype", "optimizer", "offload", "sequence", "etp", "layout")
 """Settings in which the plans that a given one is compared with do not differ from it."""
 
@@ -92,6 +94,10 @@ def as_stack_runs(job: Job, plan: Plan, named: frozenset[str]) -> StackRun:
         usual_zero = rules(job.stack.name, chip_family, plan.pipe > 1).data_zero
         zero = plan.zero if "zero" in named else usual_zero or plan.zero
         plan = replace(plan, fsdp=chips // plan.chips, zero=zero)
+    alone = chips == 1 and 1 < job.batch <= MAX_DEVICE_BATCH
+    if alone and job.tuning.tunes and plan.microbatch == 1 and "microbatch" not in named:
+        # a few sequences on a chip alone are what fine-tuners call the batch of a device, without accumulation
+        plan = replace(plan, microbatch=job.batch)
     # `data=8 zero=1` means sharded ranks in most trainers, whole replicas in others
     plan, ranks_note = read_ranks(plan, named, job.stack.name, chip_family)
     return StackRun(job, settled(job, plan, named), plan, replicated, ranks_note)

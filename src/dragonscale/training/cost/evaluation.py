@@ -34,7 +34,15 @@ from dragonscale.training.memory.xla_memory import xla_memory_lines, xla_section
 from dragonscale.training.plan.auto import AUTO, auto_choice, judged_as
 from dragonscale.training.plan.plan import AXES, Plan, layer_policies, layers_of
 from dragonscale.training.plan.setting import Setting
-from dragonscale.training.plan.stack import Stack, change, in_numerics, load_stack, on_chip, with_adapters_on
+from dragonscale.training.plan.stack import (
+    Stack,
+    change,
+    in_numerics,
+    load_stack,
+    on_chip,
+    with_adapters_on,
+    with_attention_of,
+)
 from dragonscale.training.plan.stages import StageLayers, layout_problem, stage_layers
 from dragonscale.training.plan.timers import expected_timer
 from dragonscale.training.plan.tuning import FULL, Tuning
@@ -192,12 +200,22 @@ class Verdict:
         return sum((line.total("flops") for line in self.ledger.lines if line.kind in MATMULS), 0.0)
 
 
+PAIR_LOGIT_BYTES = 12.0
+"""Bytes of each logit of answers that are compared: in bf16, in fp32, their log-softmax, the gradient."""
+
+
 def make_setting(job: Job, plan: Plan, folded: bool, undivided: dict[str, Any], detail: bool = True) -> Setting:
     """The setting of plans that share their settings and their structure; `plan` is one of them."""
     chip = job.slice.chip
     stack = on_chip(job.stack, chip.kind)
     if job.tuning.rank:
-        stack = with_adapters_on(stack, job.tuning.frozen != "bf16")
+        stack = with_adapters_on(stack, job.tuning.quantized)
+    if job.tuning.frozen_bytes > stack.state.frozen_bytes:
+        stack = change(stack, "state", frozen_bytes=job.tuning.frozen_bytes)
+    if job.tuning.pairs and job.tuning.logits and stack.memory.loss_chunks > 1:
+        # fused losses are of the next token; log-probabilities of answers are made of whole logits
+        stack = change(stack, "memory", loss_chunks=1.0, logit_bytes=PAIR_LOGIT_BYTES)
+    stack = with_attention_of(stack, str(job.model.config.get("model_type", "")), job.tuning.attention)
     return Setting(
         job.model.program(),
         job.slice,

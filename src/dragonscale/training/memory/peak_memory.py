@@ -32,6 +32,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from dragonscale.models.count import parameters
 from dragonscale.physics.numbers import Number, maximum, minimum, where
 from dragonscale.plan.ledger import HeldLine
 from dragonscale.training.memory.section_memory import SectionMemory, optimizer_bytes
@@ -54,6 +55,7 @@ OUTSIDE = ("fragmentation", "framework")
 _TENSORS = {
     "weights": ("weights of {}", "always", "always"),
     "gradients": ("gradients of {}", "backward", "update"),
+    "casts": ("16-bit copies of {}", "always", "always"),
     "optimizer": ("optimizer of {}", "always", "always"),
     "activations": ("saved by {}", "forward", "backward"),
     "logits": ("logits and their gradient", "forward", "backward"),
@@ -205,10 +207,18 @@ def _rank_memory(
     state: dict[tuple[str, str], Number] = {}
     gradients: dict[str, Number] = {}
     for name, count in counts.items():
-        state["weights", name] = copies[name] * count * sections[name].weights
+        section = sections[name]
+        state["weights", name] = copies[name] * count * (section.weights - section.casts + section.wide)
+        if setting.stack.state.wide_weights:
+            state["casts", name] = copies[name] * count * section.casts
         gradients[name] = copies[name] * count * sections[name].gradients
+    tower = sum(parameters(setting.towers).values())
+    if tower:
+        # frozen, and stored and sharded as the embedding is
+        embedding = sum(parameters(setting.program.sections[:1]).values())
+        state["weights", "the vision tower"] = end_counts["embed"] * sections["embed"].weights * (tower / embedding)
     for name, count in counts.items():
-        state["optimizer", name] = count * sections[name].optimizer
+        state["optimizer", name] = count * (sections[name].optimizer - sections[name].wide)
     if stack_memory.placeholders:
         state["placeholders", ""] = largest("placeholders")
     loaded: Number = 0  # bytes where each chip loads the whole model before it shards it

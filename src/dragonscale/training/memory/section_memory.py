@@ -35,9 +35,6 @@ FFN's two hidden tensors while the third is read. HF's Llama 3 8B with fused los
 keeps (fms-acceleration's reference runs): 1.5 times a layer's activations, with the copies that its eager norms make.
 """
 
-# Scores, their softmax and the mask of dropout, where attention writes them out: two tensors in bf16, one of bytes.
-UNFUSED_SCORE_BYTES = 5.0
-
 # From Blackwell on, tensor cores take fp8 operands laid out along either dim; earlier ones need a transposed copy.
 FP8_BOTH_LAYOUTS_SINCE = "2024-06"
 
@@ -76,6 +73,10 @@ class SectionMemory:
     """Those of the frozen weights that are dequantized at each use."""
     muon_matrices: Number = 0.0
     """Those of `updated_parameters` that Muon orthogonalizes."""
+    casts: Number = 0.0
+    """Those of `weights` that are 16-bit copies of wider ones (autocast)."""
+    wide: Number = 0.0
+    """Those of `optimizer` that are the model's own wide weights."""
     hosted_weights: Number = 0.0
     """Bytes of its weights at rest in the host's memory (`offload=parameters`)."""
     sends_gradients: Number = 0.0
@@ -166,12 +167,14 @@ def section_weights(setting: Setting, section: Section, mesh: Mesh, separate_end
 
 def quantizes(tuning: Tuning, section: Section, op: Op) -> bool:
     """Whether an op's frozen weights are in a narrow format: those of a layer's matmuls are."""
-    return op.frozen and op.function == "einsum" and "block" in section.name and tuning.frozen != "bf16"
+    return op.frozen and op.function == "einsum" and "block" in section.name and tuning.quantized
 
 
 def section_memory(setting: Setting, section: Section, microbatch: Number, mesh: Mesh) -> SectionMemory:
     """The memory of one section on the chip with the busiest experts. `mesh` may hold arrays over plans."""
     plan, stack = setting.plan, setting.stack
+    if setting.tuning.pairs:
+        microbatch = maximum(microbatch, 2.0)
     local = at_busiest(setting.local(section, microbatch, mesh))
     weights = section_weights(setting, section, mesh)
     used, state, sharded = weights.used, weights.state, weights.sharded
@@ -188,21 +191,26 @@ def section_memory(setting: Setting, section: Section, microbatch: Number, mesh:
     used_bytes = used * weight_bytes(plan, stack, setting.slice.chip)
     resident = (1 - gathered) * (used_bytes + frozen_bytes(setting, weights, sharded=False))
     frozen_shards = frozen_bytes(setting, weights, sharded=True)
-    saved = sum((size for _, size in saved_tensor_bytes(local, plan)), 0.0 * used)
+    # a model that is loaded in fp32 computes in it, so that every activation is as wide
+    wider = max(1.0, setting.tuning.frozen_bytes / BF16)
+    saved = wider * sum((size for _, size in saved_tensor_bytes(local, plan)), 0.0 * used)
     scatter_bytes = stack.state.scatter_bytes
     # The gradient as it was computed, in bf16, and the copy that is sent where that is wider.
     reduced_bytes = BF16 + scatter_bytes * (scatter_bytes > BF16)
+    wide = stack.state.wide_weights and not setting.tuning.rank and plan.offload not in HOSTED_STATE
     return SectionMemory(
+        casts=wide * (1 - gathered) * used_bytes,
+        wide=wide * state * stack.state.master_bytes,
         weights=resident + at_rest_on_chip * gathered * frozen_shards,
         gradients=(1 - sends_gradients) * gradients * stack.state.gradient_bytes,
         optimizer=state_bytes(plan, stack, state, weights.muon_matrices, sharded),
         gathered=gathered * (used_bytes + _stored_bytes(setting, weights.frozen, weights.quantized)),
         activations=saved,
-        workspace=_workspace(local),
+        workspace=wider * _workspace(local),
         reducing=sharded * used * reduced_bytes * (plan.zero >= 2),
         placeholders=BF16 * _distinct_weights(local) if stack.memory.placeholders else 0 * used,
         logits=_logit_bytes(local),
-        layer_input=_layer_input(local) if local.is_block else 0.0 * used,
+        layer_input=wider * _layer_input(local) if local.is_block else 0.0 * used,
         updated_parameters=state,
         used=used,
         sharded=sharded,
@@ -336,7 +344,7 @@ def _workspace(local: LocalSection) -> Number:
         workspace = workspace + 3.0 * BF16 * local.tokens * local.sizes["d"] * (1 - 1 / local.mesh.size(*spread))
     workspace = workspace + _gathered_keys(local)
     if local.is_block and not local.stack.kernels.flash:
-        workspace = workspace + _score_bytes(local)
+        workspace = workspace + _score_bytes(local, local.stack.kernels.score_peak_bytes)
     return workspace
 
 
@@ -375,7 +383,7 @@ def saved_tensor_bytes(local: LocalSection, plan: Plan) -> Iterator[tuple[str, N
     extra: Number = 0.0
     if remat == "none":
         if not stack.kernels.flash:
-            extra = extra + _score_bytes(local)
+            extra = extra + _score_bytes(local, stack.kernels.score_bytes)
         if stack.eager.counted:
             extra = extra + eager_memory(local)[0]
     yield from tensors
@@ -406,12 +414,14 @@ def _saved_op_by_op(local: LocalSection) -> Iterator[tuple[str, Number]]:
             yield op.output.name, size * (scattered + ways * (keeps_unread and op not in rerun))
 
 
-def _score_bytes(local: LocalSection) -> Number:
-    """Bytes of attention's scores where they are written out: (sequences, heads, queries, keys) on one chip."""
+def _score_bytes(local: LocalSection, each: float) -> Number:
+    """Bytes of attention's scores where they are written out, `each` of a score.
+
+    Scores are (sequences, heads, queries, keys) on one chip."""
     sizes, mesh = local.sizes, local.mesh
     heads = sizes.get("n", 0) / mesh.size("tensor")
     sequences = sizes["b"] / mesh.size("data", "fsdp", "expert")
-    return UNFUSED_SCORE_BYTES * sequences * heads * sizes["t"] * sizes["s"] / mesh.size("context")
+    return each * sequences * heads * sizes["t"] * sizes["s"] / mesh.size("context")
 
 
 def _logit_bytes(local: LocalSection) -> Number:

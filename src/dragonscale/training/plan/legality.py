@@ -86,6 +86,8 @@ class Legality(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The stage of ZeRO that its recipes shard data-parallel ranks with, where a plan says none; 0: whole replicas."""
     tuned_remat: str = ""
     """The recompute of its own defaults, or of its own examples, where it fine-tunes; empty: none."""
+    tuned_optimizer: str = ""
+    """The optimizer that it trains every weight with where it fine-tunes and nobody says one; empty: the usual one."""
     quantized_remat: str = ""
     """The same where frozen weights are in few bits; empty: as where they are not."""
     because: dict[str, str] = {}

@@ -62,6 +62,7 @@ class TrainingFile:
     method: str = ""
     lora_rank: int = 0
     lora_targets: str = ""
+    attention: str = ""
     frozen: str = ""
     teacher: str = ""
     batch: int = 0

@@ -106,6 +106,11 @@ class Setting:
         return (head, *(section for section in self.program.extras if section.name.startswith("mtp")))
 
     @property
+    def towers(self) -> tuple[Section, ...]:
+        """The sections of what a model sees or hears with, whose weights are frozen."""
+        return tuple(section for section in self.program.extras if not section.name.startswith("mtp"))
+
+    @property
     def sections(self) -> tuple[Section, ...]:
         """Every section once."""
         return (*self.program.sections[:-1], *self.ends)

@@ -70,6 +70,11 @@ class StackKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     flash: bool = True
     """Whether attention is one kernel; otherwise `square_bytes` are moved for each score."""
     square_bytes: float = 9.0
+    score_bytes: float = 5.0
+    """Bytes of each score that are saved where attention is not one kernel: scores, their softmax, the mask of dropout
+    (two tensors in bf16, one of bytes)."""
+    score_peak_bytes: float = 5.0
+    """Bytes of each score that are alive at once in a layer's backward pass."""
     plain_flash: bool = False
     """Whether its flash kernel is one for GPUs that takes only plain attention (`models.attention`); what it does not
     take runs in blocks of scores in fp32, for each of which so many bytes are moved forward and backward."""
@@ -171,6 +176,9 @@ class StackState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Bytes of a gradient in memory."""
     master_bytes: float = 4.0
     """Bytes of the master copy of a weight."""
+    wide_weights: bool = False
+    """Whether a model's own weights are what stands as its master copy here, cast to 16 bits as they are used
+    (autocast)."""
     adapter_bytes: float = 4.0
     """Bytes of an adapter's weight, and of its gradient: PEFT's autocast_adapter_dtype and Megatron have fp32."""
     frozen_bytes: float = 2.0
@@ -268,7 +276,9 @@ class Stack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     which chips its constants were settled on whole steps, and how far off it was on others; `tpu` has switches that
     differ on TPUs (`host.layer_s=0`), `production` those of runs in the software's own defaults where its published
     benchmarks add and reduce gradients in fewer bits, `tuned` those of runs that train adapters alone, `quantized`
-    where the weights beside them are in few bits. What it can run at all is in `legality.toml`."""
+    where the weights beside them are in few bits; `eager_models` are types of models whose attention it runs by
+    separate kernels; `older` are releases of before, by what they are called, with the
+    switches that differ. What it can run at all is in `legality.toml`."""
 
     name: str = "generic"
     why: str = ""
@@ -288,6 +298,8 @@ class Stack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     production: tuple[str, ...] = ()
     tuned: tuple[str, ...] = ()
     quantized: tuple[str, ...] = ()
+    eager_models: tuple[str, ...] = ()
+    older: dict[str, tuple[str, ...]] = {}
 
 
 class Alive(msgspec.Struct, frozen=True):
@@ -339,6 +351,24 @@ def on_chip(stack: Stack, kind: str) -> Stack:
     0.0
     """
     return on_kind(stack, kind, "stack", "host.layer_s=0")
+
+
+# Eager attention of transformers (`eager_attention_forward`), in bf16 with a softmax in fp32, by bytes of a score.
+# Saved are the softmax (4) and its cast (2). In the backward pass the gradient of the cast (2), its copy in fp32 (4)
+# and the softmax's (2) are there too. A pass writes the product (2), scales it and adds the mask (4 each), reads that
+# for the softmax (2 + 4), casts it (4 + 2) and reads it for the values (2).
+EAGER_ATTENTION = {"flash": False, "score_bytes": 6.0, "score_peak_bytes": 14.0, "square_bytes": 24.0}
+
+
+def with_attention_of(stack: Stack, model_type: str, asked: str) -> Stack:
+    """A stack with the attention that it has for a type of model, or that was asked for.
+
+    >>> with_attention_of(load_stack("unsloth"), "gemma3", "").kernels.flash
+    False
+    """
+    if asked == "eager" or (not asked and model_type in stack.eager_models):
+        return change(stack, "kernels", **EAGER_ATTENTION)
+    return stack
 
 
 NUMERICS = ("production", "benchmark")

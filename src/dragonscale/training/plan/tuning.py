@@ -19,7 +19,7 @@ from dragonscale.models.program import Op
 from dragonscale.models.transformer import Transformer, count_parameters
 from dragonscale.plan.settings import shipped_table
 
-FIELDS = ("method", "lora_rank", "lora_targets", "frozen", "teacher")
+FIELDS = ("method", "lora_rank", "lora_targets", "frozen", "teacher", "attention")
 """The names of flags and of entries of a plan file."""
 DEFAULT_RANK = 16
 MAX_RANK = 4096
@@ -38,6 +38,7 @@ class Method(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     copies: float = 0.0
     logits: bool = True
     teacher: bool = False
+    pairs: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,10 @@ class Tuning:
     logits: bool = True
     teacher: str = ""
     asked: bool = False
+    pairs: bool = False
+    """Whether a chosen and a rejected answer pass together, so that no microbatch holds less than two sequences."""
+    attention: str = ""
+    """The attention that was asked for (`ATTENTIONS`); empty: as the software has it for the model."""
 
     @property
     def tunes(self) -> bool:
@@ -68,6 +73,11 @@ class Tuning:
         if self.rank:
             weights = target_weights(TARGETS.get(self.targets, _module_names(self.targets)))
         return Adapters(self.rank, weights, not self.logits)
+
+    @property
+    def quantized(self) -> bool:
+        """Whether frozen weights are in fewer than 16 bits."""
+        return self.frozen_bytes < 2
 
     @property
     def frozen_bytes(self) -> float:
@@ -176,12 +186,25 @@ def read_tuning(
         logits=row.logits,
         teacher=teacher.strip(),
         asked=bool(method.strip()),
+        pairs=row.pairs,
     )
     if tuning.teacher:
         tuning = _with_teacher(model, tuning)
     if tuning.rank:
         tuning = replace(tuning, targets=_present_targets(model, tuning))
     return tuning
+
+
+ATTENTIONS = ("flash", "sdpa", "eager")
+"""Attention of transformers' attn_implementation: flash and sdpa are one kernel, eager writes its scores out."""
+
+
+def with_attention(tuning: Tuning, name: str) -> Tuning:
+    """A tuning with the attention that was asked for."""
+    word = name.strip().lower().removesuffix("_attention_2").removesuffix("_attention_3")
+    if word and word not in ATTENTIONS:
+        raise unknown("attention called", name, ATTENTIONS)
+    return replace(tuning, attention=word)
 
 
 def lacking(model: Transformer, targets: str) -> list[str]:

@@ -149,6 +149,8 @@ def fallback(job: Job, requested: Space, tried: Space) -> Space | None:
 def _settled(job: Job, row: Legality, settings: Plan) -> Plan:
     """Words that no one asked for, as the stack has them."""
     usual, formats = Plan(), trains_in(job.slice.chip, row)
+    if settings.optimizer == usual.optimizer:
+        settings = replace(settings, optimizer=_tuned_optimizer(job, row))
     if settings.dtype == usual.dtype and formats and settings.dtype not in formats:
         settings = replace(settings, dtype=formats[0])
     wide = replace(settings, pipe=2, tensor=2)  # on which every setting makes a difference
@@ -165,6 +167,8 @@ def settled(job: Job, plan: Plan, named: frozenset[str]) -> Plan:
     formats = trains_in(job.slice.chip, row)
     if "dtype" not in named and formats and plan.dtype not in formats:
         plan = replace(plan, dtype=formats[0])
+    if "optimizer" not in named and plan.optimizer == Plan().optimizer:
+        plan = replace(plan, optimizer=_tuned_optimizer(job, row))
     usual_remat = _tuned_remat(job, row)
     if usual_remat and "remat" not in named and plan.remat == Plan().remat:
         plan = replace(plan, remat=usual_remat)
@@ -176,11 +180,18 @@ def settled(job: Job, plan: Plan, named: frozenset[str]) -> Plan:
     return plan
 
 
+def _tuned_optimizer(job: Job, row: Legality) -> str:
+    """The optimizer that a stack trains every weight with by default."""
+    if not job.tuning.tunes or job.tuning.rank:
+        return Plan().optimizer
+    return row.tuned_optimizer or Plan().optimizer
+
+
 def _tuned_remat(job: Job, row: Legality) -> str:
     """The recompute that a stack fine-tunes with by default; empty where there is none."""
     if not job.tuning.tunes:
         return ""
-    return row.usual_remat(quantized=job.tuning.frozen_bytes < 2)
+    return row.usual_remat(quantized=job.tuning.quantized)
 
 
 def settlements(before: Plan, after: Plan, stack: str) -> list[str]:

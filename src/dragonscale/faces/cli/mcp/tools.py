@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dragonscale.commands.questions.flag import FILES, Field, Items, Real, Several, Switch, Text, Thing, Whole
-from dragonscale.commands.questions.synonyms import Reading, names_with_synonyms
+from dragonscale.commands.questions.synonyms import FlagReading, names_with_synonyms
 from dragonscale.errors import InputError, nearest, shorten
 from dragonscale.faces.cli.completion.offers import known_lists
 from dragonscale.faces.command import Command
@@ -74,7 +74,7 @@ class PlannerTool:
             listener.note(note)
         return self.command.answer(question, listener)
 
-    def read(self, given: Mapping[str, Any]) -> Reading:
+    def read(self, given: Mapping[str, Any]) -> FlagReading:
         """The parameters by the names of fields, where some may be those of other software."""
         words = {name: value for name, value in given.items() if name not in _ABOUT and value is not None}
         return names_with_synonyms(self.fields(), words)

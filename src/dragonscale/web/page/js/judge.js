@@ -47,7 +47,7 @@ export function Judging({ onClose, on = "" }) {
       <textarea class="judge-text" rows="6" spellcheck="false" placeholder=${EXAMPLE} value=${text} onInput=${(event) => setText(event.target.value)}></textarea></label>
     <div class="judge-beside">${asks.map((name) => html`<label key=${name}>${ASKS[name]}
       <input type="text" value=${beside[name] || ""} onInput=${set(name)} /></label>`)}
-      <button type="button" class="button button-main" disabled=${busy || !text.trim()} onClick=${read}>${busy ? "Reading …" : "Judge"}</button></div>
+      <button type="button" class="button button-main" disabled=${busy || !text.trim()} onClick=${read}>${busy ? "FlagReading …" : "Judge"}</button></div>
     <div aria-live="polite">
       ${error && html`<p class="error" role="alert">${error.text}</p>`}
       ${said && html`<section><h3>Understood: ${said.software} ${said.version}</h3><p>${said.headline}</p>
