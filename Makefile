@@ -91,7 +91,6 @@ docs: $(READY) $(SITE)
 	$(BIN)/python -m tools.write_schemas
 	$(BIN)/python -m tools.list_targets
 	$(BIN)/python -m tools.list_goodput
-	$(BIN)/python -m tools.list_calc_words
 	$(BIN)/python -m tools.list_constants
 	$(BIN)/python -m tools.refresh_docs
 	$(BIN)/python -m tools.draw_docs

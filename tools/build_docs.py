@@ -2,8 +2,9 @@
 
     python -m tools.build_docs
 
-Git tracks a few lines in place of what is generated: the reference of commands and library, the changes, and the
-problems of the course. On GitHub these lines say what to type; the site shows the whole page.
+Git tracks a few lines in place of what is generated: the reference of commands and library, the changes, the problems
+of the course, the words of the calculator and the table of published commands. On GitHub these lines say what to type
+or where it is; the site shows the whole page.
 """
 
 import re
@@ -13,11 +14,17 @@ from functools import cache
 from pathlib import Path
 
 from dragonscale.course.chapters import CHAPTERS
+from tools import judge_published, list_calc_words
 from tools.reference_cli import cli_reference
 from tools.reference_python import python_reference
 from tools.refresh_docs import ROOT
 from tools.write_course import Check, checked, unchecked, written_page
 
+CHANGELOG_NEXT = """## Next
+
+- [How right it is](validation.md): what the errors are now
+- [The commands](reference-cli.md): every command and flag
+"""
 SOURCE, BUILT = ROOT / "docs", ROOT / "build" / "docs"
 
 
@@ -31,10 +38,8 @@ def changelog() -> str:
     # GitHub reads paths from the root of the repository, the site from docs/.
     text = re.sub(r"\]\(docs/", "](", text)
     text = re.sub(r"`docs/([\w/-]+\.md)`", linked, text)
-    return (
-        f"{text}\n\n## Next\n\n- [How right it is](validation.md): what the errors are now\n- [The "
-        "commands](reference-cli.md): every command and flag\n"
-    )
+    text = text.replace("# Changes", "# What has changed?", 1)
+    return f"{text}\n\n{CHANGELOG_NEXT}"
 
 
 REFERENCE: dict[str, Callable[[], str]] = {
@@ -50,6 +55,8 @@ def generated_pages(check: Check = checked) -> dict[Path, str]:
     for chapter in CHAPTERS:
         path = ROOT / chapter.page
         pages[path] = written_page(path.read_text(encoding="utf-8"), check)
+    for tool in (list_calc_words, judge_published):
+        pages[tool.PAGE] = tool.page(tool.PAGE.read_text(encoding="utf-8"))
     return pages
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 BUILT = "app/index.html"
 """The static edition of the page, which `make docs` puts beside the built docs."""
-_FENCE = re.compile(r"^( *)(```+|~~~+).*?^\1\2 *$", re.DOTALL | re.MULTILINE)
+FENCE = re.compile(r"^( *)(```+|~~~+).*?^\1\2 *$", re.DOTALL | re.MULTILINE)
 _CODE = re.compile(r"(`+)(?!`).*?(?<!`)\1(?!`)", re.DOTALL)
 _LINK = re.compile(r"(?<!\\)\[(?:[^\[\]]|\[[^\[\]]*\])*\]\(([^)\s]+)(?: \"[^\"]*\")?\)")
 _SOURCE = re.compile(r'(?:src|srcset|href)="([^"]+)"')
@@ -38,7 +38,7 @@ def anchors(text: str) -> set[str]:
     ['one', 'two', 'two_1']
     """
     found: set[str] = set()
-    prose = _FENCE.sub("", text)
+    prose = FENCE.sub("", text)
     for _, heading in _HEADING.findall(prose):
         name, again = slug(heading), 0
         while (one := f"{name}_{again}" if again else name) in found:
@@ -49,7 +49,7 @@ def anchors(text: str) -> set[str]:
 
 def links(text: str) -> list[str]:
     """Where a page's links and pictures lead, as written; nothing of its code."""
-    prose = _CODE.sub("", _FENCE.sub("", text))
+    prose = _CODE.sub("", FENCE.sub("", text))
     return _LINK.findall(prose) + _SOURCE.findall(prose)
 
 
@@ -83,7 +83,7 @@ def _text_of(page: Path, generated: Mapping[Path, str]) -> str:
 def ways_on(page: Path) -> list[str]:
     """Other pages that the last section of a page links to."""
     text = page.read_text(encoding="utf-8")
-    prose = _FENCE.sub("", text)
+    prose = FENCE.sub("", text)
     starts = [match.start() for match in re.finditer(r"^## ", prose, re.MULTILINE)]
     last = prose[starts[-1] :] if starts else prose
     targets = [link.partition("#")[0] for link in links(last) if is_local(link)]

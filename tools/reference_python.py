@@ -17,7 +17,7 @@ import dragonscale
 from dragonscale.commands.record import Record
 from tools.reference_cli import cell
 
-HEAD = """# The library
+HEAD = """# Which functions and records does the library have?
 
 Made from signatures and docstrings by `python -m tools.build_docs`; change the code, not this page.
 [From Python](python.md) is the page to begin with.

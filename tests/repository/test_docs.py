@@ -12,8 +12,11 @@ import pytest
 
 from tools.build_docs import unchecked_pages
 from tools.docs_links import broken_links, links, ways_on
+from tools.docs_words import written_pages, written_words
 from tools.refresh_docs import ROOT, examples, pages, refreshed
 
+MOST_WORDS, MOST_WORDS_OF_README = 89_000, 600
+"""Words that people wrote, tables included, code and what tools write not."""
 SITE = sorted((ROOT / "docs").rglob("*.md"))
 
 
@@ -50,6 +53,25 @@ def test_links_and_anchors_lead_somewhere(page: Path) -> None:
 @pytest.mark.parametrize("page", SITE, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_page_has_a_way_on(page: Path) -> None:
     assert ways_on(page), "end the page with a section `## Next` that links to other pages"
+
+
+@pytest.mark.parametrize("page", SITE, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_page_has_a_question_as_title(page: Path) -> None:
+    title = page.read_text(encoding="utf-8").partition("\n")[0]
+    assert title.startswith("# ")
+    assert title.endswith("?"), f"{page.name}: the title is the question that the page answers, not {title!r}"
+
+
+def test_generated_pages_have_a_question_as_title() -> None:
+    titles = {page.name: text.partition("\n")[0] for page, text in unchecked_pages().items()}
+    assert {name: title for name, title in titles.items() if not title.endswith("?")} == {}
+
+
+def test_there_are_not_too_many_words() -> None:
+    """A page that grows has something to lose: `python -m tools.docs_words` lists them."""
+    words = {page: written_words(page.read_text(encoding="utf-8")) for page in written_pages()}
+    assert sum(words.values()) <= MOST_WORDS
+    assert words[ROOT / "README.md"] <= MOST_WORDS_OF_README
 
 
 def python_blocks(page: Path) -> list[str]:

@@ -10,11 +10,13 @@ from dragonscale.faces.cli.table import COMMANDS
 from tools import build_docs
 from tools.build_docs import REFERENCE, SOURCE, unchecked_pages
 from tools.docs_links import broken_links
+from tools.judge_published import PAGE as PUBLISHED
+from tools.list_calc_words import PAGE as CALC
 from tools.reference_cli import cli_reference, undescribed
 from tools.reference_python import answers, python_reference, undocumented
 from tools.refresh_docs import ROOT
 
-GENERATED = [*(SOURCE / name for name in REFERENCE), *(ROOT / chapter.page for chapter in CHAPTERS)]
+GENERATED = [*(SOURCE / name for name in REFERENCE), *(ROOT / chapter.page for chapter in CHAPTERS), CALC, PUBLISHED]
 
 
 def test_every_public_name_has_a_docstring() -> None:

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tools import check_site, docs_links, draw_validation, finish_site, refresh_docs
+from tools import check_site, docs_links, docs_words, draw_validation, finish_site, refresh_docs
 from tools.draw_validation import KINDS, PAGE, PICTURES
 
 PAGES = sorted((draw_validation.ROOT / "docs").glob("validation*.md"))
 
 
 @pytest.mark.parametrize(
-    "module", [docs_links, draw_validation, finish_site, refresh_docs], ids=lambda one: one.__name__
+    "module", [docs_links, docs_words, draw_validation, finish_site, refresh_docs], ids=lambda one: one.__name__
 )
 def test_examples_of_the_tools(module: object) -> None:
     assert doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE).failed == 0  # type: ignore[arg-type]
