@@ -60,7 +60,8 @@ def found(question: str) -> list[str]:
         score = sum(
             rare[word] * counted[word] * (K1 + 1) / (counted[word] + K1 * (1 - B + B * length / mean)) for word in asked
         )
-        score *= REFERENCE if page.startswith(("reference-", "errata", "real-questions")) or page.endswith("-results.md") else 1.0
+        if page.startswith(("reference-", "errata", "real-questions")) or page.endswith("-results.md"):
+            score *= REFERENCE
         best[page] = max(best.get(page, 0.0), score)
     return sorted(best, key=lambda page: -best[page])[:3]
 
