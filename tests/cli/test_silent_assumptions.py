@@ -82,13 +82,12 @@ def test_a_prompt_as_long_as_the_context_is_shortened_by_the_output() -> None:
     assert not any("are taken" in note for note in short.notes)
 
 
-def test_an_engine_that_stands_for_another_is_said() -> None:
-    notes = read_question(ServeQuestion("llama3-8b", "m3ultra:1", engine="llama.cpp")).notes
-    assert any("generic, an idealised engine, is taken for it" in note for note in notes)
+def test_no_engine_stands_for_another() -> None:
+    asked = read_question(ServeQuestion("llama3-8b", "m3ultra:1", engine="llama-server"))
+    assert asked.engine == "llama.cpp"
+    assert asked.engine_on(asked.targets[0][0]).described_release.startswith("llama.cpp b")
     question = SimulateQuestion("llama3-8b", on="m3ultra:1", engine="llama.cpp", rate="0.1/s")
-    assert any("idealised engine" in note for note in read_simulation(question).notes)
-    for engine in ("generic", "vllm", "tensorrt-llm"):
-        notes = read_question(ServeQuestion("llama3-8b", "h100:1", engine=engine)).notes
+    for notes in (asked.notes, read_simulation(question).notes):
         assert not any("idealised engine" in note for note in notes)
 
 

@@ -20,7 +20,18 @@ from dragonscale.training.plan.plan_file import parse_plan
 
 TRAIN = {"on": "h100:64", "batch": "4Mi", "seq": 4096, "plan": "fsdp=16,pipe=4", "alone": True}
 SERVE = {"on": "h100:8", "prompt": 2048, "output": 128, "plan": "tp8", "batch": "32"}
-TRIED = ("simulated", "advice", "helps", "gradients", "limits", "speculation", "prefix", "search_s")
+TRIED = (
+    "simulated",
+    "advice",
+    "helps",
+    "gradients",
+    "limits",
+    "speculation",
+    "prefix",
+    "search_s",
+    "rungs",
+    "counted_runs",
+)
 
 
 def told(answer: Any) -> Any:

@@ -29,3 +29,11 @@ def test_a_static_fraction_over_the_card_does_not_fit():
         report = ds.serve("gemma2-9b", on="rtx3090:1", engine="sglang", memory_fraction=fraction)
         for row in report.configs:
             assert row.hbm_bytes <= row.hbm_limit_bytes
+
+
+def test_windows_that_keep_all_tokens_hold_fewer():
+    report = ds.serve("gemma3-27b", on="h100:2", engine="vllm", plan="tp2", batch="4")
+    memory = report.configs[0].memory
+    assert 0 < memory.whole_windows_tokens < 0.5 * memory.kv_cache_tokens
+    plain = ds.serve("llama3-8b", on="h100:1", engine="vllm", plan="tp1", batch="4")
+    assert not plain.configs[0].memory.whole_windows_tokens

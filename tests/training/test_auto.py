@@ -38,7 +38,7 @@ def test_what_a_trainer_builds_with_its_vision_encoder_alone_is_not_called_unkno
     text = load_model("qwen2.5-7b")
     pictures = replace(text, config={**text.config, "model_type": "qwen2_5_vl"})
     why = auto_choice(parse_slice("h100:8"), pictures).why
-    assert "Megatron-LM do not build qwen2_5_vl models" in why
+    assert "Megatron-LM and GPT-NeoX do not build qwen2_5_vl models" in why
     assert "Megatron-Bridge builds qwen2_5_vl models only with their vision encoder" in why
 
 

@@ -31,14 +31,14 @@ def asked(plan: str, stack: str = "megatron") -> TrainRequest:
         ("megatron", "tp8 cp2 dp32", "fsdp32 cp2 tp8 z1 none", "distributed optimizer"),
         ("megatron", "tp8 pp4 dp16 z1", "pp4 fsdp16 tp8 z1 none 1f1b", "ZeRO shards over it"),
         ("megatron", "tp8 dp64 z3", "fsdp64 tp8 z3 none", "ZeRO shards over it"),
-        ("torchtitan", "tp8 dp64 z2", "fsdp64 tp8 z2 none", "ZeRO shards over it"),
+        ("torchtitan", "tp8 dp64 z2", "fsdp64 tp8 z2 selective", "ZeRO shards over it"),
         ("megatron", "tp8 pp4 dp16 z0", "pp4 dp16 tp8 z0 none 1f1b", ""),
         ("megatron", "tp8 pp4 dp4 fsdp4", "pp4 dp4 fsdp4 tp8 z1 none 1f1b", ""),
         ("megatron", "tp8 pp4 dp16 fsdp1 z1", "pp4 dp16 fsdp1 tp8 z1 none 1f1b", "zero=1 shards nothing over data=16"),
-        ("torchtitan", "tp8 dp64", "dp64 tp8 z0 none", "ZeRO is off by default, so nothing is sharded"),
-        ("maxtext", "tp8 dp64", "dp64 tp8 z0 none", "ZeRO is off by default, so nothing is sharded"),
+        ("torchtitan", "tp8 dp64", "dp64 tp8 z0 selective", "ZeRO is off by default, so nothing is sharded"),
+        ("maxtext", "tp8 dp64", "dp64 tp8 z0 block", "ZeRO is off by default, so nothing is sharded"),
         # torchtitan shards over context whatever it is told: no stage 0 there
-        ("torchtitan", "tp8 cp2 dp32", "dp32 fsdp1 cp2 tp8 z3 none", ""),
+        ("torchtitan", "tp8 cp2 dp32", "dp32 fsdp1 cp2 tp8 z3 selective", ""),
     ],
 )
 def test_data_parallel_ranks_as_they_are_written(stack: str, text: str, expected: str, note: str) -> None:
@@ -114,3 +114,13 @@ def test_zero_over_nothing_is_plain_replicas(stack: str, chips: int, axes: dict[
     for one in staged:
         assert one.ledger.memory == pytest.approx(plain.ledger.memory)
         assert first_number(one.seconds) == pytest.approx(first_number(plain.seconds))
+
+
+def test_expert_ranks_within_data_ranks_are_read_as_megatron_counts_them() -> None:
+    """Mixtral's EP8 TP2 DP8 of Megatron-LM runs on 16 GPUs (github.com/NVIDIA/Megatron-LM/issues/756)."""
+    question = TrainQuestion(
+        "mixtral-8x7b", "h100:16", batch="128seq", seq="2048", plan="ep8 tp2 dp8", stack="megatron-lm"
+    )
+    plan = understood(question).job.plan
+    assert plan is not None
+    assert (plan.expert, plan.tensor, plan.data * plan.fsdp, plan.chips, plan.zero) == (8, 2, 1, 16, 1)

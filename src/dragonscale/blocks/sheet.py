@@ -152,7 +152,7 @@ class Sheet:
         return Sheet(tuple(blocks))
 
 
-Leveled = TypeVar("Leveled", FactLine, Facts, StackedBar, Grid, Prose, Verbatim)
+Leveled = TypeVar("Leveled", bound="Block | FactLine")
 
 
 def explained(block: Leveled) -> Leveled:

@@ -47,7 +47,7 @@ from dragonscale.physics.hardware.prices import StrangePrice
 from dragonscale.serving.engine.plan_file import load_serving_plan
 from dragonscale.tables import read_table
 from dragonscale.training.advice.crossing import Choice
-from dragonscale.training.advice.overtaking import overtaking, price_where
+from dragonscale.training.advice.overtaking import conditions, overtaking, price_where
 from dragonscale.training.plan.plan_file import given_settings, is_plan_path, load_training_file
 from dragonscale.training.plan.tuning import FIELDS
 
@@ -160,12 +160,20 @@ def _with_model(question: CompareQuestion) -> CompareQuestion:
 def _names_model(text: str) -> bool:
     """Whether a word is a model and no plan: a preset, an org/name of the Hub, a config or a checkpoint.
 
-    >>> [_names_model(text) for text in ("llama3-8b", "Qwen/Qwen3-8B", "my/config.json", "tp8 pp4", "plans/a.toml")]
-    [True, True, True, False, False]
+    >>> [_names_model(text) for text in ("llama3-8b", "Qwen/Qwen3-8B", "my/config.json", "bert-10b")]
+    [True, True, True, True]
+    >>> [_names_model(text) for text in ("tp8 pp4", "tp8", "plans/a.toml", "best", "h100:8")]
+    [False, False, False, False, False]
     """
     if is_preset(text) or text.endswith((".json", ".gguf")):
         return True
-    return "/" in text and not is_plan_path(text) and not set(text) & {" ", "="}
+    if is_plan_path(text) or set(text) & {" ", "="} or text.lower() == BEST or is_chip(text.partition(":")[0]):
+        return False
+    try:
+        given_settings(text)
+    except InputError:  # no plan, so a model, which is refused by name where there is none
+        return True
+    return False
 
 
 def _with_slices(question: CompareQuestion) -> CompareQuestion:
@@ -288,7 +296,32 @@ def _answers(comparison: CompareAsked, listener: Listener) -> list[Any]:
         # a plan file says its own job
         answers.append(ask_side(comparison.question, side, {} if is_plan_path(side.plan) else job, quiet))
         listener.step(len(answers), len(candidates))
+    if comparison.serving or path:
+        return answers
+    return _on_one_stack(comparison, answers, listener)
+
+
+def _on_one_stack(comparison: CompareAsked, answers: list[Any], listener: Listener) -> list[Any]:
+    """The answers for plans on one slice with the same stack for all of them, where none was named, each was taken with
+    another, and one of these runs all: what differs is then the plans, not the software."""
+    question, candidates = comparison.question, comparison.candidates
+    stacks = list(dict.fromkeys(answer.workload.stack for answer in answers))
+    slices = {answer.slice for answer in answers}
+    if written(question.stack) or len(stacks) < 2 or len(slices) > 1 or not all(side.plan for side in candidates):
+        return answers
+    for stack in stacks:
+        same = [_train(question, replace(side, software=stack), {}, _Unheard()) for side in candidates]
+        if all(answer.plans and not answer.plans[0].illegal for answer in same):
+            listener.note(f"All sides are judged with {stack}, which runs each of them; --stack names another.")
+            return same
     return answers
+
+
+class _Unheard(Listener):
+    """Hears nothing: the notes were passed on when the sides were first asked."""
+
+    def note(self, text: str) -> None:
+        """Drop it."""
 
 
 def served_by(path: str) -> dict[str, Any]:
@@ -368,6 +401,7 @@ def compared(answers: list[Any], serving: bool) -> CompareReport:
         report.notes += _slow_ends(answers, sides)
     elif len(answers) == 2:
         report.overtakes += _by_hardware(answers, sides)
+        report.differences[0].text += _by_conditions(answers, sides)
     return report
 
 
@@ -459,6 +493,16 @@ def _by_price(sides: list[Side]) -> list[str]:
             name = f"{side.key} ({chip})"
             sentences.append(price_where(name, best.key, best.value(DOLLARS), tokens_per_s, usd_per_h))
     return sentences
+
+
+def _by_conditions(answers: list[Any], sides: list[Side]) -> str:
+    """How the order of two plans changes with overlap and links, to follow the sentence on their difference."""
+    if not all(side.feasible for side in sides) or any(answer.asked is None for answer in answers):
+        return ""
+    choices: list[Choice] = []
+    for answer in answers:
+        choices.append((answer.asked.job.on_slice(chosen_slice(answer.asked, answer)), answer.plans[0].plan))
+    return "".join(f" {sentence}" for sentence in conditions(choices[0], choices[1], (sides[0].key, sides[1].key)))
 
 
 def _by_hardware(answers: list[Any], sides: list[Side]) -> list[str]:

@@ -27,6 +27,8 @@ MAX_TERMS = 8
 # Terms that differ by less than this fraction of the longest step are left to `--explain`.
 MIN_DIFFERENCE = 0.002
 # Terms of a bar that are drawn each by itself; the others are one part.
+# Of the memory of the fullest side, from which on a part that differs has a row.
+MIN_PART = 0.05
 MAX_PARTS = 7
 
 
@@ -118,6 +120,8 @@ def _figures(report: CompareReport) -> Grid:
         add(label, lambda side, name=name: _figure(side.figure(name)), always=True)
         add(f"{label} band", lambda side, name=name: _band(side.figure(name)), always=True)
     add("memory", _memory, always=True)
+    for part in _differing_parts(sides):
+        add(part, lambda side, part=part: f"{_part_bytes(side, part) / 1e9:.1f}GB" if side.memory else "")
     add("measured", lambda side: amount(side.measured_s, "s") if side.measured_s is not None else "")
     add("bound by", lambda side: side.bound_by, always=True)
     add(names["problems"], lambda side: "; ".join(side.problems))
@@ -169,6 +173,23 @@ def _memory(side: Side) -> str:
     if not side.hbm_limit_bytes:
         return ""
     return f"{side.hbm_bytes / 1e9:.1f} of {side.hbm_limit_bytes / 1e9:.1f}GB"
+
+
+def _part_bytes(side: Side, name: str) -> float:
+    """Bytes of a part of a side's memory."""
+    return sum(part.bytes for part in side.memory if part.name == name)
+
+
+def _differing_parts(sides: list[Side]) -> list[str]:
+    """Parts of memory in which sides differ by more than a twentieth of the fullest, those of the first side first."""
+    names = dict.fromkeys(part.name for side in sides for part in side.memory)
+    fullest_bytes = max((side.hbm_bytes for side in sides), default=0.0)
+    differing: list[str] = []
+    for name in names:
+        sizes = [_part_bytes(side, name) for side in sides if side.memory]
+        if max(sizes) - min(sizes) > MIN_PART * fullest_bytes:
+            differing.append(name)
+    return differing
 
 
 def _bars(report: CompareReport) -> list[Block]:

@@ -10,7 +10,7 @@ from functools import partial
 from dragonscale.commands.advised import Advice
 from dragonscale.commands.serve.advice import advice
 from dragonscale.commands.serve.bands import expected_error, kind_of
-from dragonscale.commands.serve.beside import beside_texts
+from dragonscale.commands.serve.beside import beside_rows
 from dragonscale.commands.serve.better import better_than
 from dragonscale.commands.serve.config import config_report, fleet_times
 from dragonscale.commands.serve.confirm import as_run, sizing_job
@@ -127,13 +127,13 @@ def answer(
     report.needs = needed_text(rung)
     if job.disaggregate:
         report.disaggregation = disaggregation_report(job, rows[0][0], report.configs[0], fleets, configs)
-    if confirm:
+    if confirm and not brief:
         report.counted_runs = counted_runs(job, report.configs[0])
     if job.question.measured.strip():
         report.measured = measured_report(job, report, report.counted_runs)
-    report.verdict = verdict_text(report, job)
     if not brief:
-        report.beside = beside_texts(job, rows[0][0])
+        report.beside = beside_rows(job, rows[0][0])
+    report.verdict = verdict_text(report, job)
     if brief:
         report.notes = brief_notes(job, report, confirm, configs)
         return report

@@ -12,10 +12,10 @@ from dragonscale.commands.serve.variant_records import CountedRun, MeasuredServi
 from dragonscale.errors import InputError, shorten
 from dragonscale.physics.units import parse, render
 from dragonscale.serving.advice.measured_rate import (
+    CountedReading,
     ExplainedRate,
-    Quantity,
+    MeasuredFigure,
     RateSuspect,
-    Reading,
     explain_rate,
     figure_of,
 )
@@ -62,7 +62,7 @@ SHORT_BENCHMARK = 200
 _MEASURES = {"tpot": "tpot", "user": "tpot", "ttft": "ttft"}
 
 
-def read_measured(text: str) -> Quantity:
+def read_measured(text: str) -> MeasuredFigure:
     """A measured figure: requests or tokens a second (of all, of a user, of a chip; in and out together), or a time.
 
     >>> texts = ("5.99req/s", "335 tok/s", "62 tok/s/user", "4.3k tok/s total", "26ms TPOT", "TTFT 0.5s", "48s")
@@ -72,15 +72,15 @@ def read_measured(text: str) -> Quantity:
     [('tpot', 0.026), ('ttft', 0.5), ('run', 48.0)]
     """
     stripped = text.strip()
-    quantity: Quantity | None = None
+    quantity: MeasuredFigure | None = None
     if match := _REQUESTS.fullmatch(stripped):
-        quantity = Quantity("requests", parse(match["number"], "count", "the measured rate"))
+        quantity = MeasuredFigure("requests", parse(match["number"], "count", "the measured rate"))
     elif match := _TOKENS.fullmatch(stripped):
-        quantity = Quantity(_rate_name(match), parse(match["number"], "count", "the measured rate"))
+        quantity = MeasuredFigure(_rate_name(match), parse(match["number"], "count", "the measured rate"))
     elif match := _TIME.fullmatch(stripped):
         said = f"{match['before'] or ''} {match['after']}".lower()
         name = next((name for word, name in _TIMES.items() if word in said), "run")
-        quantity = Quantity(name, parse(match["time"], "s", "the measured time"))
+        quantity = MeasuredFigure(name, parse(match["time"], "s", "the measured time"))
     if quantity is None or not quantity.value > 0:
         raise InputError(
             f"--measured is {shorten(text)}; write requests (5.99 req/s), output tokens (335 tok/s, 62 tok/s/user, "
@@ -150,9 +150,9 @@ def measured_report(job: ServeAsked, report: ServeReport, runs: list[CountedRun]
     first = report.first()
     config = first.config
     if quantity.name == "run" and not runs:
-        quantity = Quantity("e2e", quantity.value)
+        quantity = MeasuredFigure("e2e", quantity.value)
     band = bands_for(kind_of(job, config))[_MEASURES.get(quantity.name, "tokens")]
-    readings: list[Reading] = []
+    readings: list[CountedReading] = []
     if quantity.name != "run":
         readings.append(_steady(job, first, quantity, band))
     for run in runs:
@@ -172,7 +172,7 @@ def measured_report(job: ServeAsked, report: ServeReport, runs: list[CountedRun]
     )
 
 
-def _short_benchmark(job: ServeAsked, first: ConfigReport, quantity: Quantity) -> list[RateSuspect]:
+def _short_benchmark(job: ServeAsked, first: ConfigReport, quantity: MeasuredFigure) -> list[RateSuspect]:
     """What a benchmark of few prompts would have given, where nobody says how many were sent."""
     if job.batch is not None or job.question.requests:
         return []
@@ -184,7 +184,7 @@ def _short_benchmark(job: ServeAsked, first: ConfigReport, quantity: Quantity) -
     return [RateSuspect(f"a benchmark of only {SHORT_BENCHMARK} prompts", look, value)]
 
 
-def _steady(job: ServeAsked, first: ConfigReport, quantity: Quantity, band: ServedBand) -> Reading:
+def _steady(job: ServeAsked, first: ConfigReport, quantity: MeasuredFigure, band: ServedBand) -> CountedReading:
     """The steady state of the configuration, as its row has it."""
     value = figure_of(first.config, job, quantity.name, first.copies)
     how = f"in a steady state of {first.batch * first.copies:,} requests in flight"
@@ -193,13 +193,13 @@ def _steady(job: ServeAsked, first: ConfigReport, quantity: Quantity, band: Serv
     return _reading(how, value, band, is_rate=True)
 
 
-def _reading(how: str, value: float, band: ServedBand, is_rate: bool) -> Reading:
+def _reading(how: str, value: float, band: ServedBand, is_rate: bool) -> CountedReading:
     """A reading with the band of published runs around it; the seconds of a run have that of their rate."""
     if is_rate:
         low, high = band.around(value)
     else:
         low, high = value / (1 + band.high), value / max(1 + band.low, 1e-3)
-    return Reading(how, value, low, high)
+    return CountedReading(how, value, low, high)
 
 
 def _of_run(run: CountedRun, name: str, first: ConfigReport) -> float:
@@ -244,15 +244,15 @@ def _likely(explained: ExplainedRate) -> str:
     return "; ".join(_suspect_text(explained.quantity, suspect) for suspect in explained.suspects)
 
 
-def _suspect_text(quantity: Quantity, suspect: RateSuspect) -> str:
+def _suspect_text(quantity: MeasuredFigure, suspect: RateSuspect) -> str:
     return f"{suspect.cause} (would be {_number(quantity, suspect.value)}): {suspect.look}"
 
 
-def _figure(quantity: Quantity, value: float) -> str:
+def _figure(quantity: MeasuredFigure, value: float) -> str:
     return f"{_number(quantity, value)} {UNITS[quantity.name]}"
 
 
-def _number(quantity: Quantity, value: float) -> str:
+def _number(quantity: MeasuredFigure, value: float) -> str:
     if not quantity.is_rate:
         return render(value, "s")
     if value >= 100:

@@ -145,11 +145,12 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
         helps = laid.FactLine("would help", change, brief=report.bottleneck.brief if report.bottleneck else "")
     # several chips are compared in a table, which the short answer has room for in place of these lines
     compares_chips = len({row.chip for row in report.configs}) > 1
-    aside = laid.EXPLAINED if compares_chips or not first.meets_slo else laid.BRIEF
     measured = report.measured
+    makes_room = compares_chips or measured is not None or not first.meets_slo
+    aside = laid.EXPLAINED if makes_room else laid.BRIEF
     tone = _MEASURED_TONES.get(measured.verdict if measured else "", "")
     return facts(
-        ("could be", measured.likely if measured else "", tone),
+        laid.FactLine("could be", measured.likely if measured else "", tone, _likeliest(report)),
         ("starts", report.starts, "good"),
         *[(row.engine, row.text) for row in report.engines],
         laid.FactLine("fleet", fleet_text(report, first), "key", fleet_text(report, first, brief=True)),
@@ -173,9 +174,9 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
         ),
         laid.FactLine("throughput", throughput_text(report, first), "key", throughput_text(report, first, brief=True)),
         *[(name, counted_text(run)) for name, run in _named_runs(report)],
-        ("beside", "; ".join(report.beside), "key"),
+        ("beside", "; ".join(row.text for row in report.beside), "key"),
         laid.FactLine("memory", memory_text(first), brief=memory_text(first, brief=True), level=aside),
-        laid.FactLine("context", context_text(first), level=aside),
+        laid.FactLine("context", f"{context_text(first)}{windows_text(first)}", level=aside),
         ("max seqs", report.at_most),
         laid.FactLine("cost", cost_text(report, first), brief=cost_text(report, first, brief=True)),
         laid.FactLine("bound by", bound, level=aside),
@@ -187,6 +188,14 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
         laid.FactLine("error", error_text(report, first), brief=report.expected_error.brief),
         ("release", report.release or f"no release in particular ({work.engine})"),
     )
+
+
+def _likeliest(report: records.ServeReport) -> str:
+    """The first of the causes that a measured figure could have."""
+    if report.measured is None or not report.measured.suspects:
+        return ""
+    first = report.measured.suspects[0]
+    return f"{first.cause}: {first.look}"
 
 
 def meanings_text(first: records.ConfigReport) -> str:
@@ -520,6 +529,16 @@ def memory_text(first: records.ConfigReport, brief: bool = False) -> str:
     if memory.left_alone_bytes >= SHOWN_BYTES:
         text += f"; {memory.left_alone_bytes / 1e9:.1f}GB unused by the engine"
     return text
+
+
+def windows_text(first: records.ConfigReport) -> str:
+    """What is left of the cache where sliding windows keep all tokens."""
+    if first.memory is None or not first.memory.whole_windows_tokens:
+        return ""
+    return (
+        f"; where the hybrid KV cache manager is off (--disable-hybrid-kv-cache-manager, KV connectors without it) "
+        f"the cache holds {first.memory.whole_windows_tokens:,} tokens"
+    )
 
 
 def context_text(first: records.ConfigReport) -> str:

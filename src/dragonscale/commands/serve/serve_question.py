@@ -35,12 +35,11 @@ from dragonscale.serving.steady.narrowing import PACE_S
 from dragonscale.serving.steady.speculation import (
     MAX_DRAFTS,
     Draft,
-    drafter_kinds,
-    has_heads,
     head_part,
     named_draft,
     own_draft,
     read_acceptance,
+    read_drafter,
 )
 from dragonscale.serving.steady.targets import LatencyTarget, read_targets
 from dragonscale.simulation.fleet_sizing.traffic_classes import means_of, router_for
@@ -445,17 +444,8 @@ def _draft(question: ServeQuestion, model: Transformer, output: int) -> Draft | 
     elif question.drafts == 0 or output == 1:
         return None
     drafter = written(question.draft).strip()
-    kinds = drafter_kinds()
-    kind = drafter.strip("[]").lower().replace("-", "")
-    if kind in kinds and kind != "model":
-        if kind == "mtp" and not has_heads(model) and not chances:
-            raise InputError(f"{model.name} has no MTP modules; --draft eagle, ngram or a small model drafts for it.")
-        return named_draft(kind, model, counts, chances)
     if drafter:
-        usual = tuple(kinds["model"]["acceptance"])
-        source = "" if chances else kinds["model"]["source"]
-        counts = counts or tuple(range(MAX_DRAFTS + 1))
-        return Draft(chances or usual, load_model(question.draft), counts=counts, source=source, kind="model")
+        return read_drafter(drafter, model, counts, chances)
     if chances:
         return Draft(chances, part=head_part(model), counts=counts or tuple(range(MAX_DRAFTS + 1)))
     if not question.drafts:  # a plain launch has no drafts

@@ -8,6 +8,7 @@ import msgspec
 from dragonscale.commands.advised import Advice
 from dragonscale.commands.record import Record
 from dragonscale.commands.serve.variant_records import (
+    BesideRow,
     CountedRun,
     EngineRow,
     ExpectedError,
@@ -375,7 +376,7 @@ class ServeReport(Record, JudgedReport):
     """That the launch of another software starts, and with what room; empty where none was given."""
     measured: MeasuredServing | None = None
     """What was measured (`--measured`) beside what is expected of the first configuration."""
-    beside: list[str] = []
+    beside: list[BesideRow] = []
     """What one chip alone, or the checkpoint's own formats, would give at the batch that was asked for."""
     engines: list[EngineRow] = []
     """Each of several engines that were asked for; none where one was."""

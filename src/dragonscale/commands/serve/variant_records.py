@@ -2,6 +2,8 @@
 
 import msgspec
 
+from dragonscale.physics.units import render
+
 # Part by which a gain differs from 1 that nobody would notice.
 HARDLY = 0.05
 
@@ -147,6 +149,34 @@ class EngineRow(msgspec.Struct):
                 f"{self.at_once_total_tokens_per_s:,.0f} tok/s in and out"
             )
         return text
+
+
+class BesideRow(msgspec.Struct):
+    """What a plan or a format (`asked`) is held against at the same batch; `speed` is tokens/s of a user with it over
+    those without."""
+
+    what: str
+    asked: str
+    tpot_s: float
+    e2e_s: float
+    output_tokens_per_s: float
+    speed: float
+    is_same: bool
+
+    @property
+    def verdict(self) -> str:
+        """How the asked one compares."""
+        if self.is_same:
+            return f"{self.asked} changes nothing for a user"
+        if self.speed > 1:
+            return f"{self.asked} is {self.speed:.2f}x as fast for a user"
+        return f"{self.asked} is slower for a user, {self.speed:.2f}x"
+
+    @property
+    def text(self) -> str:
+        """The row in a few words."""
+        times = f"TPOT {render(self.tpot_s, 's')}, {render(self.e2e_s, 's')} a request"
+        return f"{self.what} gives {times}, {self.output_tokens_per_s:,.0f} tok/s: {self.verdict}"
 
 
 class ServingSuspect(msgspec.Struct):

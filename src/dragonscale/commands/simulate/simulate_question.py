@@ -28,7 +28,6 @@ from dragonscale.commands.simulate.pool_flags import (
 from dragonscale.commands.simulate.saved_fleet import filled, plan_of, read_saved
 from dragonscale.commands.simulate.simulate_flags import check_flags
 from dragonscale.commands.simulate.traffic_flags import has_classes, read_traffic
-from dragonscale.models import load_model
 from dragonscale.models.assumed import with_assumed
 from dragonscale.physics.hardware.changes import check_effect
 from dragonscale.physics.hardware.slices import slice_note
@@ -38,6 +37,7 @@ from dragonscale.serving.engine.launch import LaunchLimits
 from dragonscale.serving.engine.plan_file import SavedPlan
 from dragonscale.serving.iteration.deployment import Deployment
 from dragonscale.serving.space.legal import shortened_prompt, stored_note
+from dragonscale.serving.steady.speculation import read_drafter
 from dragonscale.serving.steady.targets import MEAN, LatencyTarget, read_targets
 from dragonscale.simulation.fleet import Autoscale
 from dragonscale.simulation.fleet_sizing.fleet_job import USUAL_PERCENTILE, FleetJob, FleetPool, FleetReplica
@@ -200,12 +200,16 @@ def _within_context(question: SimulateQuestion, name: str, context: int | None) 
 def _pool(question: SimulateQuestion, deployment: Deployment, longest: int) -> FleetPool:
     """The pool that a question asks for."""
     drafts, acceptance = read_drafts(question)
+    draft = None
+    if written(question.draft).strip():
+        draft = read_drafter(written(question.draft), deployment.model, (drafts,), acceptance)
     replica = FleetReplica(
         deployment,
         longest,
         drafts=drafts,
         acceptance=acceptance,
-        draft_model=load_model(question.draft) if question.draft else None,
+        draft_model=draft and draft.model,
+        draft_part=draft and draft.part,
         tiers=read_tiers(question.host_cache),
         images=read_images(question.images),
         adapters=read_adapters(question.adapters),

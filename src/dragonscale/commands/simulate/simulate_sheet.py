@@ -148,9 +148,10 @@ def _class_verdict(service: ClassReport) -> str:
 def _burst(report: SimulateReport) -> str:
     """What became of requests that came in less time than one takes."""
     served = report.requests.finished / report.simulated_s
+    arrived_per_s = report.load.arrived_per_s if report.load else 0.0
     return (
         f"a burst of {report.requests.arrived:,} requests, served in {render(report.simulated_s, 's')} "
-        f"({served:.3g}/s): too short to say whether it keeps up with {report.load.arrived_per_s:.3g}/s"
+        f"({served:.3g}/s): too short to say whether it keeps up with {arrived_per_s:.3g}/s"
     )
 
 

@@ -28,9 +28,11 @@ from dragonscale.errors import shorten
 from dragonscale.listener import Listener
 from dragonscale.physics.hardware.price_rows import price_rows
 from dragonscale.physics.hardware.prices import unpriced
+from dragonscale.physics.numbers import first_number
 from dragonscale.plan.ledger import Ledger
 from dragonscale.plan.timeline import save_timeline
 from dragonscale.training.advice.given_plan import run_given_plan
+from dragonscale.training.cost.evaluation import judge_one
 from dragonscale.training.cost.step_timeline import step_timeline
 from dragonscale.training.plan.auto import AUTO
 from dragonscale.training.plan.builds import release_of
@@ -79,6 +81,8 @@ def understood(question: TrainQuestion) -> TrainRequest:
     text = written(request.question.plan)
     in_plan = given_settings(text)
     settings = set(in_plan)
+    if isinstance(request.question.plan, Plan):
+        settings.add("remat")  # a plan as a record leaves nothing open
     if request.question.dtype:
         settings.add("dtype")  # the flag stands for a setting of the plan
     run = run_given_plan(request.job, request.job.plan, frozenset(settings))
@@ -160,7 +164,10 @@ def _given(request: TrainRequest, plan: Plan, progress: Progress | None) -> Answ
     job = request.job.on_slice()
     text = request.question.measured.strip()
     # read before the plan is judged, so that a mistyped step is refused at once
-    measured = measured_step(text, job, plan.dtype) if text else None
+    measured = None
+    if text:
+        expected_s = first_number(judge_one(job, plan).seconds)
+        measured = measured_step(text, job, plan.dtype, expected_s)
     answered = single_report(job, plan, request.job.tokens, request.question.force)
     assert answered.first is not None
     assessed = answered.first.assessed

@@ -1,15 +1,19 @@
 """What is said of a plan that was given: how it was read, how far it is from the best, and which change brings most."""
 
+from dataclasses import replace
+
 from dragonscale.commands.train.best_report import passed_over_text
 from dragonscale.commands.train.fit_notes import add_ways_to_fit
 from dragonscale.commands.train.plans import Answered, plan_row, stack_row
 from dragonscale.commands.train.train_question import TrainRequest
 from dragonscale.commands.train.train_records import PlanReport, SettingChange
+from dragonscale.physics.numbers import first_number
 from dragonscale.physics.units import render
 from dragonscale.training.advice.assessment import PlanAssessment
 from dragonscale.training.advice.best_plans import why_not_recommended
 from dragonscale.training.advice.given_plan import StackRun, compare_with_best
 from dragonscale.training.advice.plan_advice import PlanAnswer
+from dragonscale.training.cost.evaluation import judge_one
 from dragonscale.training.plan.builds import expert_ranks_note
 from dragonscale.training.plan.plan import short_plan
 from dragonscale.training.search.allowed_space import refusals, settlements
@@ -36,12 +40,25 @@ def reading_notes(run: StackRun, expert_written: bool) -> list[str]:
             f"optimizer; write fsdp={plan.data} to shard them."
         )
     notes += settlements(plan, run.plan, stack)
+    if run.plan.remat != plan.remat:
+        notes.append(_without_recompute(run))
     if run.refused_by:
         names = " and ".join(run.refused_by)
         notes.append(f"{names} cannot run the plan as it is; it is judged with {stack}, which can.")
     if expert_written and (spread := expert_ranks_note(stack, run.plan)):
         notes.append(spread)
     return notes
+
+
+def _without_recompute(run: StackRun) -> str:
+    """What a plan that names no recompute takes without any, beside the stack's default that it is read with."""
+    verdict = judge_one(run.job, replace(run.plan, remat="none"))
+    saved = verdict.ledger.memory.get("activations", verdict.ledger.memory.get("saved activations", 0.0))
+    return (
+        f"The plan names no recompute: {run.plan.remat} is {run.job.stack.name}'s default. With remat=none it would "
+        f"take {render(first_number(verdict.seconds), 's')} and {first_number(verdict.hbm_bytes) / 1e9:.1f}GB, "
+        f"{float(saved) / 1e9:.1f}GB of it saved activations."
+    )
 
 
 def add_comparison(
@@ -64,7 +81,7 @@ def add_comparison(
         gain = assessed.step_s / change.seconds - 1
         report.changes.append(
             SettingChange(
-                change.setting, change.old, change.new, step_s=change.seconds, gain=gain, plan=str(change.plan)
+                change.setting, change.old, change.new, step_s=change.seconds, gain=gain, plan=short_plan(change.plan)
             )
         )
     report.comparison = comparison(report.plans[0], report.better, report.changes, result.searched)

@@ -11,6 +11,7 @@ from dragonscale.errors import InputError, shorten
 from dragonscale.physics.numbers import first_number
 from dragonscale.physics.units import parse, render
 from dragonscale.training.advice.assessment import PlanAssessment
+from dragonscale.training.advice.flop_counts import flop_count
 from dragonscale.training.advice.measured_step import SAME_RATE, ExplainedStep, explain_measured
 from dragonscale.training.cost.evaluation import Job
 from dragonscale.training.plan.plan import short_plan
@@ -42,10 +43,11 @@ class ReportedStep:
     note: str = ""
 
 
-def measured_step(text: str, job: Job, dtype: str = "bf16") -> ReportedStep:
+def measured_step(text: str, job: Job, dtype: str = "bf16", expected_s: float = 0.0) -> ReportedStep:
     """A measured step as it is reported: a time, an MFU of the peak of the plan's format, tokens, sequences or steps
     per second, or the model's FLOP/s. Rates of tokens and FLOPs are of one chip, and what no chip could do is of the
-    whole run; rates of sequences and steps are of the whole run.
+    whole run; rates of sequences and steps are of the whole run. A number without a unit is what brings it nearest to
+    the expected step.
 
     >>> from dragonscale.models import load_model
     >>> from dragonscale.physics.hardware import parse_slice
@@ -73,6 +75,8 @@ def measured_step(text: str, job: Job, dtype: str = "bf16") -> ReportedStep:
     # a negative time is refused below with what can be written, not as a quantity that cannot be parsed
     elif stripped.startswith("-"):
         step = ReportedStep(math.nan)
+    elif expected_s and re.fullmatch(r"[\d.,]+", stripped):
+        step = _nearest_reading(stripped, job, dtype, expected_s)
     else:
         step = ReportedStep(parse(text, "s", "the measured step"))
     if not 0 < step.seconds < MAX_STEP_S:
@@ -85,9 +89,39 @@ def measured_step(text: str, job: Job, dtype: str = "bf16") -> ReportedStep:
     return step
 
 
+# What a number without a unit may be, as logs print it.
+_UNITS = ("s", "ms", " tok/s/GPU", " tok/s", " TFLOP/s/GPU", "%")
+
+
+def _nearest_reading(number: str, job: Job, dtype: str, expected_s: float) -> ReportedStep:
+    """A number without a unit in the unit that brings it nearest to the expected step, with a note that says so."""
+    readings: list[tuple[float, str, ReportedStep]] = []
+    for unit in _UNITS:
+        try:
+            step = measured_step(number + unit, job, dtype)
+        except InputError:  # more than the chip can do
+            continue
+        readings.append((abs(math.log(step.seconds / expected_s)), unit, step))
+    if not readings:
+        return ReportedStep(math.nan)
+    _, unit, step = min(readings)
+    return ReportedStep(
+        step.seconds, f"--measured {number} has no unit and is read as {number}{unit}. {step.note}".strip()
+    )
+
+
 def _of_mfu(text: str, job: Job, dtype: str) -> ReportedStep:
-    mfu = read_part(text, "--measured", f"an MFU is a part of the {dtype} peak, such as 38%", 1e-9, 1.0)
-    return ReportedStep(_seconds_at_peak(job, dtype) / mfu)
+    count = flop_count(job)
+    # against a foreign peak an MFU may be more than 100%
+    largest = 1.0 if count is None or not count.foreign_peak else job.slice.chip.peak("bf16") / count.peak
+    mfu = read_part(text, "--measured", f"an MFU is a part of the {dtype} peak, such as 38%", 1e-9, max(largest, 1.0))
+    if count is None or dtype not in ("bf16", "fp16"):
+        return ReportedStep(_seconds_at_peak(job, dtype) / mfu)
+    note = (
+        f"--measured {text} is read as {count.title} logs an MFU: all of attention counted, of a peak of "
+        f"{render(count.peak, 'FLOP/s')}."
+    )
+    return ReportedStep(count.flops / (mfu * job.slice.chips * count.peak), note)
 
 
 def _of_token_rate(text: str, rate: re.Match[str], job: Job, dtype: str) -> ReportedStep:
@@ -118,6 +152,10 @@ def _of_flop_rate(text: str, rate: re.Match[str], job: Job, dtype: str) -> Repor
         of_chip = number / chips  # more than one chip can do is of the whole run
     if not 0 < of_chip <= peak:
         return ReportedStep(math.nan)
+    count = flop_count(job)
+    if count is not None:
+        note = f"--measured {text} is read as {render(of_chip, 'FLOP/s')} of one chip, counted as {count.title} does."
+        return ReportedStep(count.flops / (chips * of_chip), note)
     seconds = job.model_flops / (chips * of_chip)
     note = (
         f"--measured {text} is read as {render(of_chip, 'FLOP/s')} of one chip, counting the model's FLOPs with causal "
@@ -146,6 +184,7 @@ def measured_row(expected: PlanAssessment, seconds: float) -> Measured:
             for suspect in step.suspects
         ],
         text=" ".join(_sentences(step)),
+        normal_for="" if step.normal_for is None else step.normal_for.when,
         impossible=step.impossible,
         published=list(map(_published_row, step.published[:MAX_PUBLISHED])),
     )
@@ -166,6 +205,11 @@ def _sentences(step: ExplainedStep) -> list[str]:
     if step.within_band:
         return [f"{start}, within the band of {band}: no gap to explain."]
     sentences = [f"{start}, outside the band of {band}.", *_beside_published(step)]
+    if step.normal_for is not None:
+        sentences.append(
+            f"It is normal for releases of {step.normal_for.when} ({render(step.normal_for.step_s, 's')} expected, "
+            f"--stack {step.normal_for.stack}): a newer release would bring most of it."
+        )
     if step.slower:
         return [*sentences, *_candidates(step)]
     stack = expected.job.stack.name

@@ -101,6 +101,11 @@ def taken_text(report: TrainReport, first: PlanReport) -> str:
     return f"{text}; the best that {takers}: {short_plan(other.plan)} ({slower}; {changed})"
 
 
+# Of the memory that is used, from which on a part of it is named, and how many are.
+MIN_PART = 0.05
+MAX_PARTS = 4
+
+
 @dataclass(frozen=True)
 class MemoryText:
     """How full the fullest chip is: in numbers, in a sentence, and the tone of both."""
@@ -120,6 +125,34 @@ def memory_text_of(first: PlanReport) -> MemoryText:
     if first.tight:
         return MemoryText(used, f"{left}, tight", "warn")
     return MemoryText(used, left, "")
+
+
+def memory_parts_text(first: PlanReport) -> str:
+    """The largest parts of what is on the fullest chip."""
+    parts = sorted(first.memory, key=lambda part: -part.bytes)
+    large = [part for part in parts if part.bytes >= MIN_PART * first.hbm_bytes][:MAX_PARTS]
+    return ", ".join(f"{part.bytes / 1e9:.1f}GB {part.name}" for part in large)
+
+
+def flop_rate_text(first: PlanReport) -> str:
+    """The model's FLOP/s of a chip, of each device where it shows several, and the MFU as the software logs it."""
+    rate = first.mfu * first.peak_flops
+    text = f"{rate / 1e12:,.1f} TFLOP/s a chip"
+    if first.devices > 1:
+        text += f", {rate / first.devices / 1e12:,.1f} for each of its {first.devices} devices"
+    if first.plan.remat != "none" and first.peak_flops:
+        text += f"; HFU {first.flops / (first.step_s * first.peak_flops):.1%}, recompute counted"
+    return f"{text}; {first.logged_mfu}" if first.logged_mfu else text
+
+
+def releases_text(first: PlanReport) -> str | None:
+    """The plan under earlier releases of its software."""
+    if not first.releases:
+        return None
+    rows = (
+        f"{row.when}: {row.step_s:.3g}s, {row.hbm_bytes / 1e9:.1f}GB (--stack {row.stack})" for row in first.releases
+    )
+    return "; ".join(rows)
 
 
 def host_memory_text(first: PlanReport) -> str | None:

@@ -11,8 +11,10 @@ from dragonscale.models.lora import PART
 from dragonscale.models.transformer import count_parameters, unseen_parameters
 from dragonscale.physics.numbers import first_number
 from dragonscale.physics.units import render
-from dragonscale.training.advice.assessment import assess, chips_of_host, mfu_of_dtype
+from dragonscale.training.advice.assessment import PlanAssessment, assess, chips_of_host, mfu_of_dtype
 from dragonscale.training.advice.best_plans import largest_gap
+from dragonscale.training.advice.flop_counts import flop_count
+from dragonscale.training.advice.older_releases import earlier_releases
 from dragonscale.training.advice.plan_advice import PlanAnswer, advise
 from dragonscale.training.cost.evaluation import Job, Verdict, judge_one
 from dragonscale.training.cost.optimizer_update import HOST_UPDATE
@@ -23,6 +25,8 @@ from dragonscale.training.search.search import Candidate
 from dragonscale.training.search.space import Space
 from dragonscale.training.search.stack_search import StackSearch
 
+# Of step or memory, by which an earlier release has to differ to be named.
+MIN_DIFFERENCE = 0.05
 MEMORY_NAMES = {
     "reducing": "gradients in flight",
     "casts": "16-bit copies of weights",
@@ -145,7 +149,34 @@ def plan_row(answer: PlanAnswer) -> records.PlanReport:
         mfu_peak=f"{half_format} peak ({bf16_peak / 1e12:,.4g} TFLOP/s)",
         peak_flops=bf16_peak,
         mfu_of_dtype=assessed.mfu_of_dtype,
+        logged_mfu=_logged_mfu(assessed),
+        devices=chip.devices,
     )
+
+
+def _logged_mfu(assessed: PlanAssessment) -> str:
+    """The MFU as the job's software logs it; empty where that is the one that is printed."""
+    count = flop_count(assessed.job)
+    if count is None:
+        return ""
+    chips, chip = assessed.job.slice.chips, assessed.job.slice.chip
+    own_peak = count.mfu(assessed.step_s, chips) * count.peak / chip.peak("bf16")
+    text = f"{own_peak:.1%} MFU with all of attention counted, as {count.title} does"
+    if count.foreign_peak:
+        text += (
+            f"; {count.mfu(assessed.step_s, chips):.1%} of the {render(count.peak, 'FLOP/s')} that it divides by there"
+        )
+    return text
+
+
+def release_rows(assessed: PlanAssessment) -> list[records.ReleaseRow]:
+    """A plan under earlier releases of its software, where step or memory differ by more than a twentieth."""
+    return [
+        records.ReleaseRow(run.stack, run.when, run.step_s, run.hbm_bytes)
+        for run in earlier_releases(assessed)
+        if abs(run.step_s / assessed.step_s - 1) > MIN_DIFFERENCE
+        or abs(run.hbm_bytes / assessed.hbm_bytes - 1) > MIN_DIFFERENCE
+    ]
 
 
 def term_rows(verdict: Verdict) -> list[records.TermRow]:
@@ -171,6 +202,8 @@ def single_report(
     """One given plan, feasible or not."""
     answer = answer_plan(job, plan, tokens, force, brief=brief)
     row = plan_row(answer)
+    if not brief:
+        row.releases = release_rows(answer.assessed)
     notes = []
     if force:
         notes += [f"Forced: {reason}." for reason in row.illegal]

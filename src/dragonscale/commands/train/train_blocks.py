@@ -12,9 +12,12 @@ from dragonscale.commands.asked_chips import kernels_text
 from dragonscale.commands.train.advice import bound_text, help_text
 from dragonscale.commands.train.plan_text import (
     abbreviations_text,
+    flop_rate_text,
     host_memory_text,
+    memory_parts_text,
     memory_text_of,
     mesh_drawing,
+    releases_text,
     split_text,
     taken_text,
 )
@@ -201,12 +204,15 @@ def summary(report: TrainReport, first: PlanReport, answered: PlanAnswer | None)
         first,
         memory=memory.sentence,
         tone=memory.tone,
+        parts=memory_parts_text(first),
+        rate=flop_rate_text(first),
+        releases=releases_text(first),
         host=host_memory_text(first),
         run=goodput_text(report) or run_text(report, first),
         bound=_bound(first, answered).removeprefix("bound by "),
         change=help_text(first.helps),
         stacks=stacks_text(report.stacks, report.unfit_stacks),
-        news=stacks_text(_faster_stacks(report), report.unfit_stacks),
+        news=stacks_text(_faster_stacks(report), report.unfit_stacks, brief=True),
         first_change=help_text(first.helps[:1]),
         kernels="".join(f"; {text}" for text in [_kernels(report)] if text),
         software=software_of(report.workload.stack),
@@ -269,7 +275,7 @@ def _unchanged(report: TrainReport, first: PlanReport) -> str | None:
     return f"{before.slice}: {step} with {before.plan}; the change brings {gain:+.1%} tokens/s"
 
 
-def stacks_text(stacks: list[StackRow], unfit: list[UnfitStack]) -> str:
+def stacks_text(stacks: list[StackRow], unfit: list[UnfitStack], brief: bool = False) -> str:
     """The stacks that were not taken, against the one that was."""
     parts = []
     for row in stacks[1:]:
@@ -278,7 +284,7 @@ def stacks_text(stacks: list[StackRow], unfit: list[UnfitStack]) -> str:
         if longer:
             pace = f"step {longer}"
         reasons = [amount(row.step_s, "s")]
-        if row.mostly:
+        if row.mostly and not brief:
             reasons.append(f"mostly {row.mostly}")
         if row.tight:
             reasons.append("leaves little memory")

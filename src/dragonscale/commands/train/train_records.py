@@ -69,6 +69,15 @@ class MemoryRow(msgspec.Struct):
     bytes: float
 
 
+class ReleaseRow(msgspec.Struct):
+    """A plan under an earlier release of its software."""
+
+    stack: str
+    when: str
+    step_s: float
+    hbm_bytes: float
+
+
 class GoodputReport(msgspec.Struct):
     """The run of the first plan with failures, checkpoints and restarts: in the mean and as nine of ten such runs end
     at most. `goodput` is the share of all time that makes progress, `effective_mfu` the plan's MFU times that. Dollars
@@ -154,6 +163,12 @@ class PlanReport(Utilised):
     mfu_peak: str = ""
     """The peak that `mfu` is a part of."""
     peak_flops: float = 0.0
+    logged_mfu: str = ""
+    """The MFU as the software logs it, where it counts other FLOPs or divides by another peak."""
+    devices: int = 1
+    """Devices that a chip shows software, such as the two TensorCores of TPU v3."""
+    releases: list["ReleaseRow"] = []
+    """The plan under earlier releases of the same software, where they differ."""
     helps: list["Help"] = []
     gradients: str = ""
     """In what gradients are added and reduced where a stack has two ways, and what the other would change."""
@@ -263,6 +278,8 @@ class Measured(msgspec.Struct):
     """Whether the step is shorter than the datasheet allows."""
     published: list[PublishedRow] = []
     """Of a step outside its band: published runs of the model on that chip, those of the nearest rate first."""
+    normal_for: str = ""
+    """Earlier releases of the software for which a slow step is normal."""
 
 
 class Neighbour(Utilised):

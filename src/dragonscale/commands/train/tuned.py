@@ -46,7 +46,10 @@ def usual_step(question: TrainQuestion) -> tuple[TrainQuestion, list[str]]:
     if not missing or not (written(question.model) and written(question.on)):
         return question, notes
     if question.method.strip():
-        usual, why = TUNED_STEP, "as fine-tuning often has"
+        sequences = int(TUNED_STEP["batch"].removesuffix("seq"))
+        # every chip gets a sequence
+        usual = TUNED_STEP | {"batch": f"{max(sequences, most_chips(question.on) or 0)}seq"}
+        why = "as fine-tuning often has"
     else:
         usual = _pretraining_step(question)
         why = "as pretraining often has"

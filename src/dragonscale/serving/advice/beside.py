@@ -19,7 +19,7 @@ SAME = 0.05
 
 
 @dataclass(frozen=True)
-class Beside:
+class HeldAgainst:
     """Another configuration at the same batch: what it is, and how it compares with the one that was asked for."""
 
     what: str
@@ -33,11 +33,11 @@ class Beside:
         return abs(self.speed - 1) <= SAME
 
 
-def beside(job: ServingJob, config: Config) -> list[Beside]:
+def beside(job: ServingJob, config: Config) -> list[HeldAgainst]:
     """What a plan of several chips or a narrower format is to be held against, at a batch that was asked for."""
     if job.batch is None or config.is_fleet or job.ask.output == 1:
         return []
-    rows: list[Beside] = []
+    rows: list[HeldAgainst] = []
     if job.plan is not None and config.chips > 1:
         degrees = dict.fromkeys(("tensor", "width", "data", "expert", "context", "pipe"), 1)
         rows += _judged(job, config, "one chip", replace(config.plan, **degrees), slices_of(config.piece.chip)[0])
@@ -52,8 +52,8 @@ def beside(job: ServingJob, config: Config) -> list[Beside]:
     return rows
 
 
-def _judged(job: ServingJob, config: Config, what: str, plan: ServingPlan, piece: Slice) -> list[Beside]:
+def _judged(job: ServingJob, config: Config, what: str, plan: ServingPlan, piece: Slice) -> list[HeldAgainst]:
     """Another plan at the same batch; nothing where it does not fit."""
     engine = job.engine_on(config.piece.chip, config.engine, plan.chips)
     judged = judge(job.model, one_plan(piece, plan), engine, job.ask, [config.batch], job.draft_by(engine.name))
-    return [Beside(what, other, float(other.state.tpot) / float(config.state.tpot)) for other in judged]
+    return [HeldAgainst(what, other, float(other.state.tpot) / float(config.state.tpot)) for other in judged]

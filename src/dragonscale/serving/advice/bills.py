@@ -13,6 +13,7 @@ from dragonscale.models.transformer import Transformer
 from dragonscale.physics.numbers import first_number
 from dragonscale.plan.ledger import HeldLine, Ledger, LedgerLine, plan_ledger
 from dragonscale.serving.advice.job import ServingJob
+from dragonscale.serving.engine.engine import adjust
 from dragonscale.serving.iteration.capacity import Capacity, capacity
 from dragonscale.serving.iteration.deployment import Deployment
 from dragonscale.serving.iteration.ledger import iteration_ledger
@@ -48,6 +49,9 @@ SHOWN_S = 1e-12
 
 # Tokens of a request that are allowed to a model of unknown context.
 UNKNOWN_CONTEXT = 2.0**30
+
+# Part of the cache's tokens below which windows that keep all tokens are worth a word.
+LEAST_LOST = 0.7
 
 
 def deployed(job: ServingJob, config: Config) -> Deployment:
@@ -216,6 +220,9 @@ class MemoryUse(msgspec.Struct):
     """Tokens of the longest request that fits, prompt and output together; no more than the model was made for."""
     model_context: int = 0
     """Tokens that the model was made for; 0 where that is not known."""
+    whole_windows_tokens: int = 0
+    """Tokens of cache where windows keep all tokens, as under vLLM without its hybrid KV cache manager; 0 where that
+    is no less."""
     launched_context: int = 0
     """Tokens that the launch takes at most; 0 where it does not say."""
     ranks: int = 1
@@ -256,11 +263,22 @@ def memory_use(job: ServingJob, config: Config) -> MemoryUse:
         sequence_bytes=sequence_bytes,
         token_bytes=sequence_bytes / length,
         kv_cache_tokens=int(memory.printed_tokens(longest_served(job))),
+        whole_windows_tokens=_whole_windows_tokens(job, config, memory),
         largest_context=_largest_context(job, config, memory),
         model_context=job.model.context or 0,
         launched_context=job.served_length or 0 if job.length_said else 0,
         ranks=round(first_number(memory.places)),
     )
+
+
+def _whole_windows_tokens(job: ServingJob, config: Config, memory: Capacity) -> int:
+    """Tokens of cache if windows kept all tokens; 0 of engines and models where that is no less."""
+    deployment = deployed(job, config)
+    if not deployment.engine.memory.even_pages:
+        return 0
+    engine = adjust(deployment.launched_engine, memory={"whole_windows": True})
+    tokens = capacity(replace(deployment, launched_engine=engine)).printed_tokens(longest_served(job))
+    return int(tokens) if tokens < LEAST_LOST * memory.printed_tokens(longest_served(job)) else 0
 
 
 def longest_served(job: ServingJob) -> float:

@@ -7,6 +7,7 @@ is one addition, as the flags that ask for it; the job of a rung is the job that
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from dragonscale.physics.hardware import Torus
 from dragonscale.serving.advice.job import ServingJob
@@ -15,6 +16,8 @@ from dragonscale.serving.advice.search import ranked_by_format, search
 from dragonscale.serving.engine.legality import rules
 from dragonscale.serving.space.frontier import Config
 from dragonscale.serving.steady.speculation import own_draft
+
+Asked = TypeVar("Asked", bound=ServingJob)
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ def _best_drafts(job: ServingJob) -> int | None:
     return max(ranked_by_format(job, configs).native[0].drafts, 1)
 
 
-def on_rung(job: ServingJob, rung: Rung) -> ServingJob:
+def on_rung(job: Asked, rung: Rung) -> Asked:
     """The job that the flags of a rung describe."""
     flags = rung.flags
     if "drafts" in flags:

@@ -32,7 +32,7 @@ MAX_SUSPECTS = 4
 LOADS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 
-class Quantity(msgspec.Struct, frozen=True):
+class MeasuredFigure(msgspec.Struct, frozen=True):
     """What was measured: `name` is a rate (`requests`, `output`, `total`, `user`, `chip`) or a time (`tpot`, `ttft`,
     `e2e`, `run`), `value` per second or in seconds."""
 
@@ -46,7 +46,7 @@ class Quantity(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Reading:
+class CountedReading:
     """One way in which the figure may have been counted: what is expected then, and its band."""
 
     how: str
@@ -68,12 +68,12 @@ class RateSuspect:
 class ExplainedRate:
     """A measured figure with the ways to count it, the nearest first, and what could explain a slow one."""
 
-    quantity: Quantity
-    readings: list[Reading]
+    quantity: MeasuredFigure
+    readings: list[CountedReading]
     suspects: list[RateSuspect]
 
     @property
-    def nearest(self) -> Reading:
+    def nearest(self) -> CountedReading:
         """The reading that is nearest to what was measured."""
         return self.readings[0]
 
@@ -95,8 +95,8 @@ class ExplainedRate:
 def explain_rate(
     job: ServingJob,
     config: Config,
-    quantity: Quantity,
-    readings: Sequence[Reading],
+    quantity: MeasuredFigure,
+    readings: Sequence[CountedReading],
     counted: Sequence[RateSuspect] = (),
 ) -> ExplainedRate:
     """A measured figure of a configuration beside its readings; of a slow one with what could explain it: `counted`,
@@ -142,7 +142,7 @@ def figure_of(config: Config, job: ServingJob, name: str, copies: int = 1) -> fl
     return figures[name]
 
 
-def _fewer_requests(job: ServingJob, config: Config, quantity: Quantity) -> list[RateSuspect]:
+def _fewer_requests(job: ServingJob, config: Config, quantity: MeasuredFigure) -> list[RateSuspect]:
     """The number of requests in flight whose steady state makes so little; none for times, which get shorter."""
     if quantity.name not in ("requests", "output", "total", "chip"):
         return []
@@ -199,7 +199,7 @@ def _other_launches(job: ServingJob, config: Config, explained: ExplainedRate) -
     return suspects
 
 
-def _slower_by(config: Config, slower: Config, job: ServingJob, quantity: Quantity) -> float:
+def _slower_by(config: Config, slower: Config, job: ServingJob, quantity: MeasuredFigure) -> float:
     """How many times as slow another launch is, by the measured quantity."""
     name = "e2e" if quantity.name == "run" else quantity.name
     ratio = figure_of(config, job, name) / figure_of(slower, job, name)

@@ -22,6 +22,7 @@ from typing import Any
 import numpy
 
 from dragonscale.errors import InputError, shorten
+from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer, count_parameters
 from dragonscale.physics.numbers import Number, first_number
 from dragonscale.plan.settings import shipped_table
@@ -175,6 +176,29 @@ def own_draft(model: Transformer, counts: Sequence[int] = ()) -> Draft | None:
     if not has_heads(model):
         return None
     return named_draft("mtp", model, counts or range(len(drafter_kinds()["mtp"]["acceptance"]) + 1))
+
+
+def read_drafter(
+    text: str, model: Transformer, counts: Sequence[int] = (), acceptance: tuple[float, ...] = ()
+) -> Draft:
+    """Who drafts for a model as it is written: a kind (`eagle`, `mtp`, `mlp`, `ngram`) or another model, with an
+    acceptance or the one that is published for such.
+
+    >>> from dragonscale.models import load_model
+    >>> read_drafter("n-gram", load_model("llama3-8b")).kind, read_drafter("llama3.2-1b", load_model("llama3-8b")).kind
+    ('ngram', 'model')
+    """
+    kinds = drafter_kinds()
+    kind = text.strip().strip("[]").lower().replace("-", "")
+    if kind in kinds and kind != "model":
+        if kind == "mtp" and not has_heads(model) and not acceptance:
+            raise InputError(f"{model.name} has no MTP modules; --draft eagle, ngram or a small model drafts for it.")
+        return named_draft(kind, model, counts, acceptance)
+    usual, source = tuple(kinds["model"]["acceptance"]), kinds["model"]["source"]
+    if acceptance:
+        usual, source = acceptance, ""
+    choices = tuple(counts or range(MAX_DRAFTS + 1))
+    return Draft(usual, load_model(text), counts=choices, source=source, kind="model")
 
 
 def drafting_seconds(deployment: Deployment, draft: Draft, batch: Number, keys: Number, step: Number) -> Number:

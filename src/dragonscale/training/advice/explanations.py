@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from dragonscale.physics.numbers import first_number
+from dragonscale.physics.units import render
 from dragonscale.plan.settings import shipped_table
 from dragonscale.training.cost.evaluation import Job, degrees_of, judge_one
 from dragonscale.training.cost.step_time import straggling
@@ -24,6 +25,9 @@ LAUNCH_S = 10e-6
 """A kernel launched from Python without graphs: 5 to 10 us on current hosts (PyTorch's CUDA graphs notes)."""
 SKEW = 1.5
 """The busiest expert's tokens over the mean in runs without a balancing loss."""
+SOCKETS = 1 / 3
+"""Of a network's bandwidth, below which a fault of cabling is less likely than a transport without RDMA."""
+MAX_SLOWDOWN = 100.0
 SLOW_LINK = 0.5
 """One of two rails, or a link trained at half its width."""
 
@@ -46,6 +50,9 @@ def suspects(job: Job, plan: Plan, measured: float) -> list[Suspect]:
         seconds = first_number(judge_one(cause.job, cause.plan).seconds)
         if seconds > 1.01 * expected:  # smaller effects are below what a measurement resolves
             result.append(Suspect(cause.cause, cause.look, seconds))
+    network = explaining_network(job, plan, measured)
+    if network is not None:
+        result.append(network)
     return sorted(result, key=lambda suspect: abs(suspect.seconds - measured))
 
 
@@ -133,3 +140,31 @@ def _machine_changes(job: Job, plan: Plan) -> Iterator[_Change]:
         half = chip.with_facts(**{path: float(chip.facts[path].value) * SLOW_LINK for path in paths})
         slower = replace(job, slice=replace(job.slice, chip=half))
         yield _Change("half the network bandwidth", "all-reduce benchmark", slower, plan)
+
+
+def explaining_network(job: Job, plan: Plan, measured: float) -> Suspect | None:
+    """The bandwidth between nodes at which a step takes what was measured, where that is far below the chip's: sockets
+    in place of RDMA or EFA. None where no bandwidth explains it."""
+    chip = job.slice.chip
+    paths = [path for path in chip.facts if path.startswith("levels.") and path.endswith(".bandwidth")]
+    paths = [path for path in paths if ".node." not in path]
+    if job.slice.hosts < 2 or not paths:
+        return None
+
+    def seconds(part: float) -> float:
+        slow = chip.with_facts(**{path: float(chip.facts[path].value) * part for path in paths})
+        return first_number(judge_one(replace(job, slice=replace(job.slice, chip=slow)), plan).seconds)
+
+    fast, slow = SOCKETS, 1 / MAX_SLOWDOWN
+    if not seconds(fast) < measured < seconds(slow):
+        return None
+    # the step is faster than measured at `fast` and slower at `slow`
+    while fast > 1.05 * slow:
+        middle = (fast * slow) ** 0.5
+        if seconds(middle) < measured:
+            fast = middle
+        else:
+            slow = middle
+    bandwidth = float(chip.facts[paths[0]].value) * fast
+    cause = f"{fast:.0%} of the network, {render(bandwidth, 'bytes/s')} a node (sockets, not RDMA or EFA)"
+    return Suspect(cause, "NCCL_DEBUG=INFO: NET/IB, NET/OFI", seconds(fast))

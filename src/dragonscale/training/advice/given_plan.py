@@ -20,7 +20,7 @@ from dragonscale.training.cost.evaluation import Job, nearest_jobs, unusual_jobs
 from dragonscale.training.plan.legality import family, rules
 from dragonscale.training.plan.plan import Plan
 from dragonscale.training.search.allowed_space import offered, settled
-from dragonscale.training.search.data_ranks import read_ranks
+from dragonscale.training.search.data_ranks import read_expert_ranks, read_ranks
 from dragonscale.training.search.legal import illegal
 from dragonscale.training.search.search import Candidate, Found, Progress, search, space_size
 from dragonscale.training.search.space import Space
@@ -89,6 +89,9 @@ def as_stack_runs(job: Job, plan: Plan, named: frozenset[str]) -> StackRun:
     it."""
     chips = job.slice.chips
     chip_family = family(job.slice.chip)
+    plan, experts_note = read_expert_ranks(plan, named, chips)
+    if plan.data * plan.fsdp == 1:
+        named -= {"data", "fsdp"}  # all ranks that were named are expert ranks
     replicated = not named & {"data", "fsdp"} and plan.chips < chips and chips % plan.chips == 0
     if replicated:
         usual_zero = rules(job.stack.name, chip_family, plan.pipe > 1).data_zero
@@ -100,6 +103,7 @@ def as_stack_runs(job: Job, plan: Plan, named: frozenset[str]) -> StackRun:
         plan = replace(plan, microbatch=job.batch)
     # `data=8 zero=1` means sharded ranks in most trainers, whole replicas in others
     plan, ranks_note = read_ranks(plan, named, job.stack.name, chip_family)
+    ranks_note = " ".join(filter(None, (experts_note, ranks_note)))
     return StackRun(job, settled(job, plan, named), plan, replicated, ranks_note)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from dragonscale.training.advice.assessment import PlanAssessment
 from dragonscale.training.advice.explanations import Suspect, slowest_behind, suspects
+from dragonscale.training.advice.older_releases import ReleaseRun, earlier_releases
 from dragonscale.training.search.published_runs import PublishedRun, runs_of_model
 from dragonscale.training.search.run_kinds import family
 
@@ -24,7 +25,9 @@ class ExplainedStep:
     """Of a step slower than its band: what could have been otherwise in the run, the nearest first."""
     published: list[PublishedRun]
     """Of a step outside its band: published runs of the model on that chip, the nearest first."""
-    straggler: float | None
+    normal_for: ReleaseRun | None = None
+    """Of a step slower than its band: the newest earlier release of the software for which it is normal."""
+    straggler: float | None = None
     """How much slower one host would have to be to explain a step that is slower than its band; None on one host."""
 
     @property
@@ -69,14 +72,17 @@ def explain_measured(expected: PlanAssessment, seconds: float) -> ExplainedStep:
         return step
     published = _nearest_first(expected, step.tokens_per_s_per_chip)
     if not step.slower:
-        return ExplainedStep(seconds, expected, [], published, None)
+        return ExplainedStep(seconds, expected, [], published)
     job, plan, step_s = expected.job, expected.plan, expected.step_s
     # what would be slower than measured even at the fast end of its own band did not happen
     likely = [
         suspect for suspect in suspects(job, plan, seconds) if suspect.seconds * (1 + expected.band.low) <= seconds
     ]
     straggler = slowest_behind(job, plan, step_s, seconds) if job.slice.hosts > 1 else None
-    return ExplainedStep(seconds, expected, likely[:MAX_SUSPECTS], published, straggler)
+    normal_for = next((run for run in earlier_releases(expected) if run.takes(seconds)), None)
+    return ExplainedStep(
+        seconds, expected, likely[:MAX_SUSPECTS], published, normal_for=normal_for, straggler=straggler
+    )
 
 
 def _nearest_first(expected: PlanAssessment, rate: float) -> list[PublishedRun]:

@@ -52,7 +52,7 @@ def _differences(job: Job, plan: Plan) -> Iterator[tuple[str, Job, Plan]]:
         yield "eager attention", replace(job, tuning=replace(tuning, attention="eager")), plan
     if tuning.rank and tuning.frozen == "bf16":
         yield "weights loaded in fp32", replace(job, tuning=replace(tuning, frozen="fp32")), plan
-    for name, switches in job.stack.older.items():
+    for name, switches in job.stack.older_switches.items():
         changes = read_settings(switches, "memory.loss_chunks=1")
         stack = with_settings(job.stack, changes, f"The stack {job.stack.name}")
         yield name, replace(job, stack=stack), plan

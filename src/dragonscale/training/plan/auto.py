@@ -11,7 +11,7 @@ Stacks whose trainer does not build the model are left out, and the reason says 
 
 >>> choice = auto_choice(parse_slice("h100:8"), load_model("olmo2-7b"))
 >>> choice.stacks, choice.why
-(('hf-fsdp',), 'torchtitan, Megatron-LM and Megatron-Bridge do not build olmo2 models')
+(('hf-fsdp',), 'torchtitan, Megatron-LM, Megatron-Bridge and GPT-NeoX do not build olmo2 models')
 """
 
 import functools
@@ -20,13 +20,15 @@ from collections.abc import Sequence
 
 import msgspec
 
-from dragonscale.models.transformer import Transformer
+from dragonscale.models.transformer import Transformer, count_parameters
 from dragonscale.physics.hardware import Slice
 from dragonscale.plan.settings import shipped_table
 from dragonscale.training.plan.builds import builders_elsewhere, trainer_of, unbuilt
 from dragonscale.training.plan.legality import FAMILIES, UsualChoice, family
 
 AUTO = "auto"
+# Of a parameter: fp32 weight and gradient, and Adam's two moments.
+REPLICA_BYTES = 16.0
 
 
 class AutoChoice(UsualChoice, frozen=True, kw_only=True):
@@ -40,6 +42,9 @@ class AutoChoice(UsualChoice, frozen=True, kw_only=True):
     """Stacks that are less usual, for jobs that fit with none of these or that none of these takes."""
     others: tuple[str, ...] = ()
     """Stacks for models that the trainers of none of these build, the first to take before the second."""
+    alone: tuple[str, ...] = ()
+    """Stacks to take before those that are left for small models on one node, where the first of `stacks` does not
+    build the model."""
     unbuilt: bool = False
     """Whether the trainers of all these stacks do not build the model either."""
     left_out: tuple[str, ...] = ()
@@ -94,7 +99,16 @@ def auto_choice(slice_: Slice, model: Transformer, tuned: bool = False) -> AutoC
     # The first row that suits the chip, the kind of model and the task.
     suitable = (row for row in auto_choices() if row.suits(slice_.chip) and row.experts in (None, experts))
     usual = next(row for row in suitable if tuned or not row.tuned)
+    if usual.alone and not tuned and unbuilt(usual.stacks[0], model) and _small(slice_, model):
+        others = tuple(stack for stack in usual.stacks if not unbuilt(stack, model))
+        why = "small models on one node are mostly trained by loops like nanoGPT's"
+        return msgspec.structs.replace(usual, stacks=usual.alone, otherwise=others, why=why)
     return _that_build(usual, model, family(slice_.chip))
+
+
+def _small(slice_: Slice, model: Transformer) -> bool:
+    """Whether each chip of one node holds a replica, with Adam, in half of its memory."""
+    return slice_.hosts == 1 and REPLICA_BYTES * count_parameters(model).total <= slice_.chip.visible / 2
 
 
 def _that_build(usual: AutoChoice, model: Transformer, chips: str) -> AutoChoice:

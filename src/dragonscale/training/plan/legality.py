@@ -84,6 +84,8 @@ class Legality(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Optimizers whose state it can keep in the host's memory; none: all that it has."""
     data_zero: int = 0
     """The stage of ZeRO that its recipes shard data-parallel ranks with, where a plan says none; 0: whole replicas."""
+    plan_remat: str = ""
+    """The recompute of its own defaults or configs where it trains whole models and a plan says none; empty: none."""
     tuned_remat: str = ""
     """The recompute of its own defaults, or of its own examples, where it fine-tunes; empty: none."""
     tuned_optimizer: str = ""

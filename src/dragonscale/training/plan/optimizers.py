@@ -8,6 +8,7 @@ matrices.
 | adam8 | both in 8 bits, with an fp32 scale for every 256 of them | bitsandbytes, torchao (block_size 256) |
 | adafactor | sums of rows and columns | Shazeer & Stern 2018 |
 | muon | an fp32 momentum of each matrix, Adam's two of all else | Jordan 2024, Moonlight (Liu et al. 2025) |
+| lion | one fp32 momentum | Chen et al. 2023 (arXiv 2302.06675) |
 | sgd | nothing | |
 """
 
@@ -20,7 +21,15 @@ from dragonscale.training.plan.plan import Plan
 
 SCALES = 2 * 4.0 / 256
 """Bytes per parameter of the fp32 scales of its two 8-bit moments, one for every 256."""
-OPTIMIZER_BYTES = {"adam": 8.0, "adam-bf16": 4.0, "adam8": 2.0 + SCALES, "adafactor": 0.1, "muon": 8.0, "sgd": 0.0}
+OPTIMIZER_BYTES = {
+    "adam": 8.0,
+    "adam-bf16": 4.0,
+    "adam8": 2.0 + SCALES,
+    "adafactor": 0.1,
+    "muon": 8.0,
+    "lion": 4.0,
+    "sgd": 0.0,
+}
 """Bytes of state per parameter, beside the master copy; Muon's matrices have `MOMENTUM_BYTES`."""
 MOMENTUM_BYTES = 4.0  # one fp32 momentum for a parameter of a matrix
 

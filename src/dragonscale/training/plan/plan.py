@@ -24,7 +24,7 @@ from dragonscale.plan.unknown_setting import PlanWords, unknown_setting
 AXES = ("pipe", "data", "fsdp", "expert", "context", "tensor")
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1", "zbv", "dualpipe", "dualpipev")
 CONTEXTS = ("gather", "ring", "ulysses")
-OPTIMIZERS = ("adam", "adam-bf16", "adam8", "adafactor", "muon", "sgd")
+OPTIMIZERS = ("adam", "adam-bf16", "adam8", "adafactor", "muon", "lion", "sgd")
 FOLDS = ("tensor", "context")
 OFFLOADS = ("none", "optimizer", "parameters")
 HOSTED_STATE = ("optimizer", "parameters")

@@ -277,12 +277,16 @@ class Stack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     differ on TPUs (`host.layer_s=0`), `production` those of runs in the software's own defaults where its published
     benchmarks add and reduce gradients in fewer bits, `tuned` those of runs that train adapters alone, `quantized`
     where the weights beside them are in few bits; `eager_models` are types of models whose attention it runs by
-    separate kernels; `older` are releases of before, by what they are called, with the
-    switches that differ. What it can run at all is in `legality.toml`."""
+    separate kernels; `older_switches` are earlier releases, by what they are called, with the switches that differ.
+    What it can run at all is in `legality.toml`."""
 
     name: str = "generic"
     why: str = ""
     base: str = ""
+    when: str = ""
+    """The releases that it stands for, where they are no longer the newest."""
+    older: tuple[str, ...] = ()
+    """Stacks that stand for earlier releases of the same software, the newest first."""
     overlap: StackOverlap = StackOverlap()
     kernels: StackKernels = StackKernels()
     experts: StackExperts = StackExperts()
@@ -299,7 +303,7 @@ class Stack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tuned: tuple[str, ...] = ()
     quantized: tuple[str, ...] = ()
     eager_models: tuple[str, ...] = ()
-    older: dict[str, tuple[str, ...]] = {}
+    older_switches: dict[str, tuple[str, ...]] = {}
 
 
 class Alive(msgspec.Struct, frozen=True):

@@ -169,7 +169,7 @@ def settled(job: Job, plan: Plan, named: frozenset[str]) -> Plan:
         plan = replace(plan, dtype=formats[0])
     if "optimizer" not in named and plan.optimizer == Plan().optimizer:
         plan = replace(plan, optimizer=_tuned_optimizer(job, row))
-    usual_remat = _tuned_remat(job, row)
+    usual_remat = _tuned_remat(job, row) if job.tuning.tunes else row.plan_remat
     if usual_remat and "remat" not in named and plan.remat == Plan().remat:
         plan = replace(plan, remat=usual_remat)
     for word in ("zero", *_CHOICES, *_FIXED):

@@ -47,6 +47,41 @@ def read_ranks(plan: Plan, named: frozenset[str], stack: str, chips: str) -> tup
     )
 
 
+def read_expert_ranks(plan: Plan, named: frozenset[str], chips: int) -> tuple[Plan, str]:
+    """A plan whose expert ranks lie within its data-parallel ones, as Megatron and DeepSpeed count them, with a note;
+    as it is where its axes multiply to the chips, or where that reading fits no better.
+
+    >>> from dragonscale.training.plan.plan_file import given_settings, parse_plan
+    >>> def read(text, chips):
+    ...     return str(read_expert_ranks(parse_plan(text), given_settings(text), chips)[0])
+    >>> read("ep8 tp2 dp8", 16), read("tp2 pp8 ep32", 256), read("ep8 tp2", 16)
+    ('tensor=2,expert=8,etp=true', 'tensor=2,expert=16,pipe=8', 'tensor=2,expert=8')
+    """
+    if "expert" not in named or plan.expert == 1 or chips % plan.chips == 0:
+        return plan, ""
+    model_ranks = plan.pipe * plan.context * plan.tensor
+    if chips % model_ranks:
+        return plan, ""
+    ranks = chips // model_ranks
+    axis = "fsdp" if plan.fsdp > 1 else "data"
+    if plan.data * plan.fsdp == ranks and plan[axis] % plan.expert == 0:
+        # each expert is sliced over tensor, which is the default of --expert-tensor-parallel-size
+        inside = replace(plan, etp=plan.tensor > 1 or plan.etp, **{axis: plan[axis] // plan.expert})
+        sliced = f", experts sliced over tp{plan.tensor}" if inside.etp else ""
+        return inside, (
+            f"ep{plan.expert} is read as Megatron counts it, within the {ranks} data-parallel ranks{sliced}; here "
+            "expert is an axis beside them."
+        )
+    experts = plan.expert // plan.tensor
+    if not named & {"data", "fsdp"} and plan.tensor > 1 and plan.expert % plan.tensor == 0 and ranks % experts == 0:
+        # whole experts over tensor ranks too: --expert-tensor-parallel-size 1
+        return replace(plan, expert=experts), (
+            f"ep{plan.expert} is read as Megatron counts it, over tp{plan.tensor} and {experts} of the {ranks} "
+            f"data-parallel ranks: expert={experts} here."
+        )
+    return plan, ""
+
+
 def own_ranks(plan: Plan, named: frozenset[str]) -> Plan:
     """The same plan as our own program reads it, alike on all chips."""
     return read_ranks(plan, named, "dragonscale", "other")[0]

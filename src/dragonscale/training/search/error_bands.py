@@ -99,9 +99,8 @@ def job_band(job: Job, plan: Plan) -> Band:
     tuned = job.tuning.method != "full"
     if not tuned and (kind.stack in UNNAMED or not kind.split or job.slice.chips <= SCALE * largest):
         return replace(band, sentence=_with_sources(job, kind, band.name, band.text))
-    # Wider on both sides, in logarithms.
-    wider = tables()["unpublished"]
-    low, high = math.expm1(wider * math.log1p(band.low)), math.expm1(wider * math.log1p(band.high))
+    wider, unpublished = tables()["unpublished"], widened(band)
+    low, high = unpublished.low, unpublished.high
     missing = kind_name(kind.plan_name).replace("runs", "run", 1)
     if tuned:
         missing += f" with {job.tuning.method}"
@@ -111,6 +110,12 @@ def job_band(job: Job, plan: Plan) -> Band:
     sentence += f"; the band, {low:+.0%}/{high:+.0%}, is {wider:g} times that of the "
     sentence += f"{band.runs} published {kind_name(band.name)}"
     return replace(band, low=low, high=high, sentence=_with_sources(job, kind, band.name, sentence))
+
+
+def widened(band: Band) -> Band:
+    """A band for a kind of run of which none is published: wider on both sides, in logarithms."""
+    wider = tables()["unpublished"]
+    return replace(band, low=math.expm1(wider * math.log1p(band.low)), high=math.expm1(wider * math.log1p(band.high)))
 
 
 def _with_sources(job: Job, kind: RunKind, name: str, text: str) -> str:
