@@ -188,7 +188,7 @@ def test_a_diffusion_model_is_said_to_be_none_of_ours() -> None:
     [
         ("gemma3-embedding-4b", "its base (the nearest here: gemma3-4b) with --output 0"),
         ("llama3.1-vision-8b", "dscale simulate llama3.1-8b --on h100:1 --rate 1/s --images"),
-        ("7B", "dscale estimate --params 7B"),
+        ("5000B", "dscale estimate --params 5000B"),
     ],
 )
 def test_a_name_of_no_preset_says_what_it_is_planned_as(name: str, told: str) -> None:

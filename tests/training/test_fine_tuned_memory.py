@@ -116,3 +116,43 @@ def test_methods_and_stacks_are_compared_by_their_memory() -> None:
     )
     lora, full = methods.sides
     assert 0.8 < lora.hbm_bytes / full.hbm_bytes < 1.1  # at long context activations rule (peft issue 1514)
+
+
+def test_layerwise_galore_of_a_7b_takes_about_20_gb() -> None:
+    """github.com/axolotl-ai-cloud/axolotl/issues/1448: about 20 GB with the layer-wise optimizer; the plain one holds
+    all gradients beside the weights."""
+    sizes: dict[str, float] = {}
+    for optimizer in ("galore_adamw_layerwise", "galore_adamw", "adamw"):
+        report = asked(
+            model="mistral-7b",
+            on="a6000:1",
+            batch="1seq",
+            seq="4096",
+            method="full",
+            optimizer=optimizer,
+            stack="axolotl",
+            plan="z0",
+        )
+        sizes[optimizer] = report.plans[0].hbm_bytes
+    assert sizes["galore_adamw_layerwise"] == pytest.approx(20e9, rel=0.15)
+    assert sizes["galore_adamw"] > sizes["galore_adamw_layerwise"] + 13e9
+    assert sizes["adamw"] > sizes["galore_adamw"] + 20e9
+
+
+def test_the_largest_model_keeps_to_a_given_plan() -> None:
+    """github.com/huggingface/transformers/issues/11044: ZeRO-2 holds whole weights on every card, so that about 5B are
+    the most on 24 GB whatever their number; ZeRO-3 lifts it."""
+    report = asked(
+        model="qwen3-4b",
+        on="rtx3090:8",
+        batch="16seq",
+        seq="2048",
+        method="full",
+        stack="hf",
+        plan="z2",
+        largest="model",
+    )
+    first = report.plans[0]
+    assert (first.plan.zero, first.plan.tensor) == (2, 1)
+    assert 3e9 < report.workload.parameters < 6e9
+    assert "ZeRO-3 holds" in report.answer

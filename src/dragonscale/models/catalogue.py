@@ -129,7 +129,8 @@ def _name_size(name: str) -> float:
     match = _SIZE.search(spelled(name))
     if match is None:
         return 0.0
-    return float(match[1] or 1) * float(match[2]) * (1 if match[3] == "b" else 1e-3)
+    # 8x7b has eight experts of seven billions, less what they share
+    return float(match[1] or 1) * float(match[2]) * {"b": 1.0, "m": 1e-3}[match[3]]
 
 
 def _similarity(name: str, preset_name: str) -> float:
@@ -148,15 +149,15 @@ OTHERWISE = {
 """What to plan instead of a model that has no preset, by a pattern in its name."""
 
 
-LATER = ("qwen3", "llama3.1", "gemma3", "mistral", "llama2")
+LATER = ("qwen3", "qwen2.5", "llama3.1", "gemma3", "mistral", "llama2")
 """Families that a size alone may mean, the latest first."""
 
 
 def _alike(size: str) -> list[str]:
     """Presets of about a size, one of each family of `LATER`; none for a text that is no size.
 
-    >>> _alike("8b"), _alike("70b")
-    (['qwen3-8b', 'llama3.1-8b', 'mistral-7b', 'llama2-7b'], ['llama3.1-70b', 'llama2-70b'])
+    >>> _alike("8b")
+    ['qwen3-8b', 'qwen2.5-7b', 'llama3.1-8b', 'mistral-7b', 'llama2-7b']
     """
     wanted = _name_size(size)
     alike: list[str] = []

@@ -77,6 +77,7 @@ def reading(name: str) -> NameReading | None:
     """
     if plain(name) in entries():
         return NameReading(entries()[plain(name)])
+    # patterns are of whole names, the first that fits counts
     text, table = spelled(name), beside(__file__, "derived.toml")
     for row in table["derived"]:
         match = re.fullmatch(row["name"], text)
@@ -106,7 +107,9 @@ def tables(stem: str) -> dict[str, dict[str, Any]]:
 
 def _row_fields(columns: list[str], row: list[Any]) -> dict[str, Any]:
     """A row's fields; a column with a dot is of an object inside, and further fields stand in a table at the end."""
-    further: Mapping[str, Any] = row[len(columns)] if len(row) > len(columns) else {}
+    further: Mapping[str, Any] = {}
+    if len(row) > len(columns):
+        further = row[len(columns)]
     fields: dict[str, Any] = {}
     for column, value in zip(columns, row, strict=False):
         table, dot, key = column.rpartition(".")

@@ -15,7 +15,7 @@ from dragonscale.commands.train.fit_notes import margin_notes
 from dragonscale.commands.train.given_notes import add_comparison, reading_notes
 from dragonscale.commands.train.goodput import add_goodput
 from dragonscale.commands.train.hardware_changes import codesign_report, unchanged
-from dragonscale.commands.train.measured import measured_row, measured_step
+from dragonscale.commands.train.measured import ReportedStep, measured_row, measured_step
 from dragonscale.commands.train.plans import Answered, single_report
 from dragonscale.commands.train.scaling import crossover_notes, scaling_rows
 from dragonscale.commands.train.slices import cheapest_report, fewest_report, largest_report, several_report
@@ -32,7 +32,7 @@ from dragonscale.physics.numbers import first_number
 from dragonscale.plan.ledger import Ledger
 from dragonscale.plan.timeline import save_timeline
 from dragonscale.training.advice.given_plan import run_given_plan
-from dragonscale.training.cost.evaluation import judge_one
+from dragonscale.training.cost.evaluation import Job, judge_one
 from dragonscale.training.cost.step_timeline import step_timeline
 from dragonscale.training.plan.auto import AUTO
 from dragonscale.training.plan.builds import release_of
@@ -92,7 +92,7 @@ def understood(question: TrainQuestion) -> TrainRequest:
     # a rate that was measured may be of one chip or of all: how it is read is said before the verdict on it
     measured = request.question.measured.strip()
     if measured:
-        notes += filter(None, [measured_step(measured, job.on_slice(), run.plan.dtype).note])
+        notes += filter(None, [_reported(measured, job.on_slice(), run.plan).note])
     return replace(request, job=job, notes=[*request.notes, *notes])
 
 
@@ -159,6 +159,12 @@ def _planned(request: TrainRequest, progress: Progress | None) -> Answered:
     return answered
 
 
+def _reported(text: str, job: Job, plan: Plan) -> ReportedStep:
+    """A measured step as it is reported; what has no unit is read by what is expected of the plan."""
+    expected_s = first_number(judge_one(job, plan).seconds)
+    return measured_step(text, job, plan.dtype, expected_s)
+
+
 def _given(request: TrainRequest, plan: Plan, progress: Progress | None) -> Answered:
     """A given plan, against the best and against what was measured of it."""
     job = request.job.on_slice()
@@ -166,8 +172,7 @@ def _given(request: TrainRequest, plan: Plan, progress: Progress | None) -> Answ
     # read before the plan is judged, so that a mistyped step is refused at once
     measured = None
     if text:
-        expected_s = first_number(judge_one(job, plan).seconds)
-        measured = measured_step(text, job, plan.dtype, expected_s)
+        measured = _reported(text, job, plan)
     answered = single_report(job, plan, request.job.tokens, request.question.force)
     assert answered.first is not None
     assessed = answered.first.assessed

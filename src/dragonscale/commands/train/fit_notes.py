@@ -53,6 +53,18 @@ def margin_notes(job: Job, plan: Plan) -> list[str]:
     longest = longest_held(job, plan)
     if longest > job.sequence:
         notes.append(f"With this plan the chips hold sequences of up to about {longest:,} tokens.")
+    if plan.replicas > 1 and plan.zero < 3 and not job.tuning.rank:
+        notes.append(
+            f"Under ZeRO-{plan.zero} every chip holds all weights, so that more chips hold no larger models; ZeRO-3 "
+            "splits them, and can keep them in the host's memory."
+        )
+    if plan.optimizer == "galore":
+        layerwise = replace(plan, optimizer="galore-layerwise")
+        size = judge_one(job, layerwise).hbm_bytes / 1e9
+        notes.append(
+            f"Layer by layer (--optimizer galore_adamw_layerwise, without gradient accumulation) it takes {size:,.0f} "
+            "GB."
+        )
     margins = memory_margins(job, plan)
     if margins:
         listed = "; ".join(f"{margin.what} ({margin.hbm_bytes / 1e9:,.0f} GB)" for margin in margins)

@@ -103,7 +103,7 @@ def taken_text(report: TrainReport, first: PlanReport) -> str:
 
 # Of the memory that is used, from which on a part of it is named, and how many are.
 MIN_PART = 0.05
-MAX_PARTS = 4
+MAX_PARTS = 3
 
 
 @dataclass(frozen=True)
@@ -139,9 +139,9 @@ def flop_rate_text(first: PlanReport) -> str:
     rate = first.mfu * first.peak_flops
     text = f"{rate / 1e12:,.1f} TFLOP/s a chip"
     if first.devices > 1:
-        text += f", {rate / first.devices / 1e12:,.1f} for each of its {first.devices} devices"
+        text += f", {rate / first.devices / 1e12:,.1f} a device ({first.devices} a chip)"
     if first.plan.remat != "none" and first.peak_flops:
-        text += f"; HFU {first.flops / (first.step_s * first.peak_flops):.1%}, recompute counted"
+        text += f"; HFU {first.flops / (first.step_s * first.peak_flops):.1%}"
     return f"{text}; {first.logged_mfu}" if first.logged_mfu else text
 
 

@@ -17,7 +17,7 @@ from dragonscale.training.advice.flop_counts import flop_count
 from dragonscale.training.advice.older_releases import earlier_releases
 from dragonscale.training.advice.plan_advice import PlanAnswer, advise
 from dragonscale.training.cost.evaluation import Job, Verdict, judge_one
-from dragonscale.training.cost.optimizer_update import HOST_UPDATE
+from dragonscale.training.cost.optimizer_update import DISK, HOST_UPDATE
 from dragonscale.training.plan.builds import unbuilt
 from dragonscale.training.plan.plan import HOSTED_STATE, Plan, short_plan
 from dragonscale.training.search.allowed_space import advice_against
@@ -159,14 +159,11 @@ def _logged_mfu(assessed: PlanAssessment) -> str:
     count = flop_count(assessed.job)
     if count is None:
         return ""
-    chips, chip = assessed.job.slice.chips, assessed.job.slice.chip
-    own_peak = count.mfu(assessed.step_s, chips) * count.peak / chip.peak("bf16")
-    text = f"{own_peak:.1%} MFU with all of attention counted, as {count.title} does"
-    if count.foreign_peak:
-        text += (
-            f"; {count.mfu(assessed.step_s, chips):.1%} of the {render(count.peak, 'FLOP/s')} that it divides by there"
-        )
-    return text
+    logged = count.mfu(assessed.step_s, assessed.job.slice.chips)
+    if not count.foreign_peak:
+        return f"{count.title} logs {logged:.1%}"
+    own_peak = logged * count.peak / assessed.job.slice.chip.peak("bf16")
+    return f"{own_peak:.1%} with all of attention; {count.title} logs {logged:.1%} (of {render(count.peak, 'FLOP/s')})"
 
 
 def release_rows(assessed: PlanAssessment) -> list[records.ReleaseRow]:
@@ -235,10 +232,12 @@ def offload_notes(job: Job, plan: Plan) -> list[str]:
     if plan.offload not in HOSTED_STATE:
         return []
     link = render(job.slice.chip.host_link, "bytes/s")
+    disk = f", one disk of a node moves {render(DISK, 'bytes/s')}" if plan.offload == "nvme" else ""
     return [
         f"The time of offload={plan.offload} is an estimate that no measured step has confirmed: what goes to the host "
         f"and back travels at {link} a chip, the update runs at {render(HOST_UPDATE, 'bytes/s')} of the host's memory "
-        "for each chip, and none of it is hidden. DeepSpeed's own estimate of the host's memory adds half for buffers."
+        f"for each chip{disk}, and none of it is hidden. DeepSpeed's own estimate of the host's memory adds "
+        "half for buffers."
     ]
 
 

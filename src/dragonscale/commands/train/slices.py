@@ -1,6 +1,8 @@
 """Which slice to take: several compared (`--on h100:64,v5p:4x4x8`, `--on any`), the fewest chips, the cheapest part of
 one; and the largest batch or model that a slice holds."""
 
+from dataclasses import replace
+
 from dragonscale.blocks.sheet import signed_percent
 from dragonscale.commands.train import train_records as records
 from dragonscale.commands.train.best_report import best_report, no_plan_report
@@ -300,7 +302,17 @@ def _largest_text(request: TrainRequest, fit: Fit) -> str:
             "memory; larger batches take several."
         )
     parameters = count_parameters(job.model).total / 1e9
-    return (
-        f"The deepest {request.job.model.name} that trains on {job.slice} has {job.model.n_layers} layers and "
-        f"{parameters:,.0f}B parameters."
+    width = request.job.model.name.partition(" with ")[0]
+    text = (
+        f"The deepest {width} that trains on {job.slice} has {job.model.n_layers} layers and {parameters:,.1f}B "
+        "parameters."
     )
+    space = request.job.space
+    if space.zero in ((1,), (2,)) and "zero" in space.named:
+        # each chip holds all weights, which is what ends it
+        sharded = largest_model(request.job.on_slice(), replace(space, zero=(3,), words=replace(space.words, zero=3)))
+        text += f" Under ZeRO-{space.zero[0]} every chip holds all weights, so more chips do not raise that"
+        if sharded is not None:
+            text += f"; ZeRO-3 holds {count_parameters(sharded.job.model).total / 1e9:,.1f}B here"
+        text += "."
+    return text

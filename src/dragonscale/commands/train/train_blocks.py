@@ -225,13 +225,29 @@ def summary(report: TrainReport, first: PlanReport, answered: PlanAnswer | None)
         hidden.add("other stacks")
     if report.measured is not None:  # what was asked is whether the run is normal
         hidden |= {"best plan", "would help"}
+        if report.measured.suspects:  # whose table takes the room
+            hidden |= {"of it", "model FLOPs", "older releases"}
     tuned = report.asked is not None and report.asked.job.tuning.tunes
+    if tuned:  # which has a line of its own
+        hidden.add("of it")
+    if not first.logged_mfu and first.devices == 1 and not is_given:  # the MFU says as much
+        hidden.add("model FLOPs")
     limits = facts(
         ("of memory", _memory_parts(first) if tuned else ""),
         ("limits", " ".join(report.margins)),
+        ("fits with", "" if first.feasible or not tuned else _remedies_text(report)),
     )
     rows = (*head.rows, *rest.rows, *limits.rows)
     return laid.Facts(tuple(laid.explained(row) if row.label in hidden else row for row in rows))
+
+
+def _remedies_text(report: TrainReport) -> str:
+    """The flags with which a job fits whose given plan does not."""
+    texts: list[str] = []
+    for row in report.remedies:
+        flags = " ".join(f"--{name} {value}" for name, value in row.flags.items())
+        texts.append(f"{flags} ({row.plan})")
+    return "; ".join(texts)
 
 
 def _memory_parts(first: PlanReport) -> str:

@@ -74,6 +74,8 @@ def read_question(question: TrainQuestion) -> TrainRequest:
     # --fix belongs to the search, and a given plan must not contradict it
     space = _read_space(question)
     plan, plan_notes = read_given(question, space)
+    if plan is not None and question.largest:
+        space, plan = _space_of(plan, space), None
     if plan is not None and target is None:
         raise InputError(f"--plan needs a slice to run on; --on is {shorten(question.on)}, write e.g. h100:64.")
     _check_plan(question, plan)
@@ -182,6 +184,14 @@ def _read_space(question: TrainQuestion) -> Space:
         policies = [read_field("remat", policy) for policy in question.remat.split(",")]
         space = replace(space, remat=tuple(dict.fromkeys(policies)))
     return replace(space, force=question.force)
+
+
+def _space_of(plan: Plan, space: Space) -> Space:
+    """The space of the plans that split a model as a given one does, on whatever number of data-parallel chips."""
+    inner = {axis: getattr(plan, axis) for axis in ("pipe", "expert", "context", "tensor")}
+    names = space.named | {"zero", "remat"}
+    remat = space.remat if plan.remat == Plan().remat else (plan.remat,)
+    return replace(space, zero=(plan.zero,), remat=remat, fixed=space.fixed | inner, words=plan, names=names)
 
 
 def _check_plan(question: TrainQuestion, plan: Plan | None) -> None:

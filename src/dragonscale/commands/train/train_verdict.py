@@ -34,12 +34,11 @@ def _measured(measured: Measured, first: PlanReport) -> str:
         )
     if measured.within_band:
         return f"Normal: {amount(measured.step_s, 's')} a step is within the {band} expected."
-    if measured.normal_for:
-        return (
-            f"Normal for releases of {measured.normal_for}: {amount(measured.step_s, 's')} a step; today's take {band}."
-        )
     pace = "Slow" if measured.ratio > 1 else "Faster than expected"
-    return f"{pace}: {amount(measured.step_s, 's')} a step is {measured.ratio:.2f}x what is expected ({band})."
+    text = f"{pace}: {amount(measured.step_s, 's')} a step is {measured.ratio:.2f}x what is expected ({band})"
+    if measured.normal_for:
+        text += f"; normal for releases of {measured.normal_for}"
+    return f"{text}."
 
 
 def _unfit(report: TrainReport) -> str:

@@ -139,7 +139,10 @@ def _nearest(text: str) -> str:
     bits = re.search(r"\d(\.\d+)?", text)
     if bits is None:
         raise InputError(f"The quantization_config has a format of {shorten(text)}, which names no bits.")
-    return "int4" if float(bits[0]) <= 4 else "int8"
+    # k-quants of four bits have some tensors of six, and scales besides: their files are a little larger than int4
+    if float(bits[0]) <= 4:
+        return "int4"
+    return "int8"
 
 
 def _from_groups(quantization: Mapping[str, Any]) -> str:

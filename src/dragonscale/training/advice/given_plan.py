@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from dragonscale.training.advice.assessment import PlanAssessment, assess
 from dragonscale.training.advice.changes import Changed, towards
 from dragonscale.training.advice.training_job import TrainingJob
-from dragonscale.training.cost.evaluation import Job, nearest_jobs, unusual_jobs, usual_jobs
+from dragonscale.training.cost.evaluation import Job, nearest_jobs, offload_jobs, unusual_jobs, usual_jobs
 from dragonscale.training.plan.legality import family, rules
-from dragonscale.training.plan.plan import Plan
+from dragonscale.training.plan.plan import HOSTED_STATE, Plan
 from dragonscale.training.search.allowed_space import offered, settled
 from dragonscale.training.search.data_ranks import read_expert_ranks, read_ranks
 from dragonscale.training.search.legal import illegal
@@ -71,6 +71,8 @@ def run_given_plan(job: TrainingJob, plan: Plan, named: frozenset[str]) -> Stack
     if not illegal(run.job, run.plan):
         return run
     unusual = unusual_jobs(start)
+    if plan.offload in HOSTED_STATE:
+        unusual += offload_jobs(start)
     if unusual:
         other = _best_run(unusual, plan, named, job.slack)
         if not illegal(other.job, other.plan):

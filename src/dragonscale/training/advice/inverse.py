@@ -22,7 +22,7 @@ from dragonscale.training.advice.budget import planned_run, run_budget
 from dragonscale.training.advice.scaling import slice_sizes
 from dragonscale.training.cost.evaluation import Job
 from dragonscale.training.plan.optimizers import OPTIMIZER_BYTES
-from dragonscale.training.plan.plan import HOSTED_STATE, Plan
+from dragonscale.training.plan.plan import HOSTED_STATE, HOSTED_WEIGHTS, Plan
 from dragonscale.training.search.search import Candidate, Progress, shared
 from dragonscale.training.search.space import Space, divisors, meshes
 from dragonscale.training.search.stack_search import search_stacks
@@ -95,7 +95,7 @@ def least_chips(job: Job, chip: Chip, deadline: float | None, tokens: float | No
         by_time = steps * job.model_flops / (deadline * chip.peak(plan.dtype))
     # Bytes per parameter on the chip.
     state = 0.0 if plan.offload in HOSTED_STATE else OPTIMIZER_BYTES[plan.optimizer]
-    weights = 0.0 if plan.offload == "parameters" else 2.0
+    weights = 0.0 if plan.offload in HOSTED_WEIGHTS else 2.0
     counts = count_parameters(job.model)
     trained = counts.by_part[PART] if job.tuning.rank else counts.total
     frozen = (counts.total - trained) * min(job.tuning.frozen_bytes, weights)

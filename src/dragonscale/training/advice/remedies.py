@@ -26,6 +26,7 @@ from dragonscale.training.advice.inverse import Fit, last_fitting, nearest_possi
 from dragonscale.training.advice.scaling import slice_sizes
 from dragonscale.training.cost.evaluation import Job, as_asked, tuned, unusual_jobs, usual_jobs, with_numerics
 from dragonscale.training.plan.legality import family as chip_family
+from dragonscale.training.plan.legality import rules
 from dragonscale.training.plan.plan import HOSTED_STATE, Plan
 from dragonscale.training.plan.stack import stacks
 from dragonscale.training.search.run_kinds import UNNAMED, family
@@ -42,7 +43,7 @@ TIMES_AS_MANY = 8
 LEAST_PART = 0.5
 FEWER_TRIED = 2
 # Optimizers with a narrower state, tried where nothing fits.
-NARROW_OPTIMIZERS = ("adam8",)
+NARROW_OPTIMIZERS = ("adam8", "galore-layerwise")
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,10 @@ def memory_remedies(job: Job, space: Space) -> Iterator[Remedy]:
         if stacks_change and (fit := _fit(benchmark, space)) is not None:
             yield Remedy({"numerics": "benchmark"}, fit)
     yield from _hosted_state(job, space)
-    if space.words.optimizer == Plan().optimizer and not job.tuning.rank:
+    if space.words.optimizer in (Plan().optimizer, "galore") and not job.tuning.rank:
         for optimizer in NARROW_OPTIMIZERS:
+            if optimizer not in rules(job.stack.name, chip_family(job.slice.chip), tuned=True).optimizer:
+                continue
             narrow = replace(space, words=replace(space.words, optimizer=optimizer))
             if (fit := _fit(job, narrow)) is not None:
                 yield Remedy({"optimizer": optimizer}, fit)
@@ -95,6 +98,9 @@ def _other_stacks(job: Job) -> Iterator[Job]:
     if job.auto:
         searched = {usual.stack.name for usual in usual_jobs(job)}
     for other in (*usual_jobs(any_stack), *unusual_jobs(any_stack)):
+        row = rules(other.stack.name, chip_family(job.slice.chip), tuned=True)
+        if job.tuning.quantized and not row.quantized:
+            continue
         if other.stack.name not in (*searched, *UNNAMED):
             searched.add(other.stack.name)
             yield replace(other, auto="")

@@ -15,7 +15,15 @@ from dataclasses import dataclass, replace
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip, Slice
 from dragonscale.training.advice.targets import Target
-from dragonscale.training.cost.evaluation import Job, make_job, nearest_jobs, unusual_jobs, usual_jobs, with_numerics
+from dragonscale.training.cost.evaluation import (
+    Job,
+    make_job,
+    nearest_jobs,
+    offload_jobs,
+    unusual_jobs,
+    usual_jobs,
+    with_numerics,
+)
 from dragonscale.training.cost.goodput import Conditions
 from dragonscale.training.plan.auto import AUTO
 from dragonscale.training.plan.plan import Plan
@@ -77,7 +85,7 @@ class TrainingJob:
         # numerics go by the format of the matmuls, which a search may have to change on this chip
         settings = self.plan or offered(job, self.space).words
         job = with_numerics(job, numerics_for(self.numerics, settings.dtype))
-        candidates = (*usual_jobs(job), *unusual_jobs(job), *nearest_jobs(job))
+        candidates = (*usual_jobs(job), *unusual_jobs(job), *offload_jobs(job), *nearest_jobs(job))
         job = next((other for other in candidates if other.stack.name == self.chosen_stack), job)
         limit = {"capacity": self.capacity} if self.capacity else {}
         stack = change(job.stack, "experts", skew=job.stack.experts.skew * self.skew, **limit)

@@ -31,7 +31,8 @@ from dragonscale.training.cost.step_ledger import MATMULS, WIRES, StepSummary, l
 from dragonscale.training.cost.step_time import step_time
 from dragonscale.training.memory.peak_memory import fullest_rank_lines, host_memory_lines, outer_ranks
 from dragonscale.training.memory.xla_memory import xla_memory_lines, xla_section
-from dragonscale.training.plan.auto import AUTO, auto_choice, judged_as
+from dragonscale.training.plan.auto import AUTO, OFFLOADING, auto_choice, judged_as
+from dragonscale.training.plan.legality import family
 from dragonscale.training.plan.plan import AXES, Plan, layer_policies, layers_of
 from dragonscale.training.plan.setting import Setting
 from dragonscale.training.plan.stack import (
@@ -145,6 +146,13 @@ def nearest_jobs(job: Job) -> list[Job]:
         return []
     names = auto_choice(job.slice, job.model, job.tuning.tunes).left_out
     return [replace(job, stack=as_asked(job, name), auto=judged_as(name, job.model)) for name in names]
+
+
+def offload_jobs(job: Job) -> list[Job]:
+    """The job with the trainers that keep state off the chip, for a plan that does and that the usual ones refuse."""
+    if not job.auto or family(job.slice.chip) not in ("nvidia", "amd"):
+        return []
+    return [replace(job, stack=as_asked(job, name), auto="its offload") for name in OFFLOADING]
 
 
 def unusual_jobs(job: Job) -> list[Job]:

@@ -5,14 +5,19 @@ from dragonscale.physics.numbers import Number, where
 from dragonscale.physics.sharding.placement import Wires
 from dragonscale.training.cost.layer_passes import StepParts
 from dragonscale.training.cost.muon import muon_seconds
-from dragonscale.training.memory.peak_memory import WEIGHT_BYTES
+from dragonscale.training.memory.peak_memory import HOST_MASTER_BYTES, WEIGHT_BYTES
 from dragonscale.training.plan.optimizers import MATRIX_UPDATE_BYTES, OPTIMIZER_BYTES, SLOWER, UPDATE_BYTES
-from dragonscale.training.plan.plan import HOSTED_STATE
+from dragonscale.training.plan.plan import HOSTED_STATE, HOSTED_WEIGHTS
 from dragonscale.training.plan.setting import Setting
 
 HOST_UPDATE = 40e9
 """Bytes of state that the host's cores move for each of its chips in a second. Order of magnitude chosen: half of the
 614 GB/s that two sockets with eight channels of DDR5-4800 have (DGX H100), shared by eight chips."""
+
+
+DISK = 3e9
+"""Bytes that one NVMe disk reads or writes in a second: drives on four lanes of PCIe 3.0 (3.5 and 3.0 GB/s of a Samsung
+980). Servers with several striped disks are faster by as much."""
 
 
 def rank_sections(setting: Setting, parts: StepParts) -> list[tuple[str, Number]]:
@@ -33,16 +38,24 @@ def updated_bytes(setting: Setting, parts: StepParts) -> Number:
     if host_updates(setting):  # gradients on their way to the host, and weights on their way back
         return parameters * (setting.stack.state.gradient_bytes + WEIGHT_BYTES)
     moved = UPDATE_BYTES[setting.plan.optimizer]
+    if setting.plan.optimizer != "muon":
+        matrices = 0.0 * matrices
     return parameters * moved - matrices * (moved - MATRIX_UPDATE_BYTES)
 
 
 def update_seconds(setting: Setting, parts: StepParts, wires: Wires) -> Number:
     """Seconds of the optimizer, and of what it moves between chip and host."""
-    travel = host_link_bytes(setting, parts) / setting.slice.chip.host_link
-    seconds = state_seconds(setting, parts) + travel
+    seconds = state_seconds(setting, parts) + travel_seconds(setting, parts)
     if setting.plan.optimizer == "muon":
         seconds = seconds + muon_seconds(setting, parts.layers.fullest, wires)
     return seconds
+
+
+def travel_seconds(setting: Setting, parts: StepParts) -> Number:
+    """Seconds of what travels between a chip and its host, and between the host and its disk where state lives there:
+    one after the other, since public steps show neither under compute."""
+    link_s = host_link_bytes(setting, parts) / setting.slice.chip.host_link
+    return link_s + disk_bytes(setting, parts) / disk_share(setting)
 
 
 def host_updates(setting: Setting) -> bool:
@@ -64,11 +77,26 @@ def host_link_bytes(setting: Setting, parts: StepParts) -> Number:
     accumulated_on_host = WEIGHT_BYTES * (2 * parts.microbatches - 1)
     sends_gradients = parts.memory["embed"].sends_gradients > 0
     gradients = where(sends_gradients, accumulated_on_host, setting.stack.state.gradient_bytes)
-    if setting.plan.offload != "parameters":
+    if setting.plan.offload not in HOSTED_WEIGHTS:
         return parameters * (gradients + WEIGHT_BYTES)
     sections = rank_sections(setting, parts)
     weights = sum((count * parts.memory[name].hosted_weights for name, count in sections), 0.0)
     return parameters * gradients + 2 * parts.microbatches * weights
+
+
+def disk_bytes(setting: Setting, parts: StepParts) -> Number:
+    """Bytes that a step reads from the host's disk and writes to it for one chip, where state lives there: weights as
+    often as layers fetch them, gradients and new weights once, master copy and optimizer state in and out."""
+    if setting.plan.offload != "nvme":
+        return 0.0
+    parameters, _ = updated_parameters(parts)
+    state = max(setting.stack.state.master_bytes, HOST_MASTER_BYTES) + OPTIMIZER_BYTES[setting.plan.optimizer]
+    return host_link_bytes(setting, parts) + parameters * (2 * state + WEIGHT_BYTES)
+
+
+def disk_share(setting: Setting) -> float:
+    """Bytes a second of the host's disk for each of its chips."""
+    return DISK / max(1, min(setting.slice.chip.host_chips, setting.slice.chips))
 
 
 def state_seconds(setting: Setting, parts: StepParts) -> Number:

@@ -19,9 +19,9 @@ from dragonscale.training.cost.layer_passes import StepParts, moves_of_state, re
 from dragonscale.training.cost.move_times import bound_time
 from dragonscale.training.cost.muon import muon_lines
 from dragonscale.training.cost.optimizer_update import (
-    host_link_bytes,
     host_updates,
     state_seconds,
+    travel_seconds,
     updated_bytes,
     updated_parameters,
 )
@@ -261,7 +261,7 @@ def _lines_outside_sections(step: StepSummary) -> Iterator[LedgerLine]:
     seconds, travel = 0.0, 0.0
     if time is not None:
         seconds = state_seconds(setting, parts)
-        travel = host_link_bytes(setting, parts) / setting.slice.chip.host_link
+        travel = travel_seconds(setting, parts)
     yield LedgerLine(
         "step",
         "update",

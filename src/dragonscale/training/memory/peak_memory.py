@@ -36,8 +36,8 @@ from dragonscale.models.count import parameters
 from dragonscale.physics.numbers import Number, maximum, minimum, where
 from dragonscale.plan.ledger import HeldLine
 from dragonscale.training.memory.section_memory import SectionMemory, optimizer_bytes
-from dragonscale.training.plan.optimizers import MOMENTUM_BYTES, OPTIMIZER_BYTES
-from dragonscale.training.plan.plan import HOSTED_STATE, layers_of
+from dragonscale.training.plan.optimizers import GALORE, MATRIX_BYTES, OPTIMIZER_BYTES
+from dragonscale.training.plan.plan import HOSTED_STATE, HOSTED_WEIGHTS, layers_of
 from dragonscale.training.plan.setting import Setting
 from dragonscale.training.plan.stack import StackMemory
 from dragonscale.training.plan.stages import (
@@ -227,13 +227,15 @@ def _rank_memory(
         loaded = loaded + count * (sections[name].sharded * WEIGHT_BYTES * weights)
     # The layer with the largest workspace sets the peak; what it saved is counted with the activations already.
     workspace = maximum(*[sections[kind].workspace - sections[kind].activations for kind in layer_counts], 0.0)
+    # GaLore's optimizers go through the weights one by one, others make tensors for all at once
+    update_bytes = 0.0 if setting.plan.optimizer in GALORE else stack_memory.update_bytes
     transient = {
         "logits": end_counts["head"] * (sections["head"].logits + sections["head"].workspace),
         "workspace": workspace + _unfreed_input_gradients(setting, sections, layer_counts),
         "layers": stack_memory.prefetch * largest("gathered"),
         "ends": _total(sections, end_counts, "gathered"),
         "reducing": largest("reducing"),
-        "update": stack_memory.update_bytes * _total(sections, counts, "updated_parameters"),
+        "update": update_bytes * _total(sections, counts, "updated_parameters"),
         "whole": stack_memory.loads_whole * loaded,
     }
     saved = {name: in_flight * count * sections[name].activations for name, count in layer_counts.items()}
@@ -280,6 +282,11 @@ def fullest_rank_lines(ranks: tuple[RankMemory, RankMemory]) -> list[HeldLine]:
 GRADIENT_BYTES = 4.0
 WEIGHT_BYTES = 2.0
 HOST_MASTER_BYTES = 4.0
+# DeepSpeed's defaults where state is on disks (runtime/zero/offload_config.py, config.py): groups of 1e9 parameters are
+# updated at a time, in four fp32 buffers; five buffers of 1e8 bf16 weights.
+DISK_GROUP = 1e9
+DISK_GROUP_BYTES = 16.0
+DISK_BUFFERS = 5 * 1e8 * 2.0
 
 
 def host_memory_lines(
@@ -293,7 +300,11 @@ def host_memory_lines(
     plan = setting.plan
     lines: list[HeldLine] = []
     counts = {**layers.fullest, "embed": 1, **{section.name: 1 for section in setting.ends}}
-    if plan.offload == "parameters":
+    if plan.offload == "nvme":
+        # state lives on the disk and passes through pinned buffers
+        group = minimum(_total(sections, counts, "updated_parameters"), DISK_GROUP)
+        return [HeldLine("buffers", "pinned, between disk and chip", group * DISK_GROUP_BYTES + DISK_BUFFERS)]
+    if plan.offload in HOSTED_WEIGHTS:
         weights = _total(sections, counts, "hosted_weights")
         lines.append(HeldLine("weights", "weights that layers fetch", weights))
     if plan.offload in HOSTED_STATE:
@@ -324,4 +335,4 @@ def _hosted_state_bytes(setting: Setting, parameters: Number, matrices: Number, 
         return optimizer_bytes(plan, stack, parameters, matrices, sharded)
     master = max(stack.state.master_bytes, HOST_MASTER_BYTES)
     moments = OPTIMIZER_BYTES[plan.optimizer]
-    return parameters * (master + moments) - matrices * (moments - MOMENTUM_BYTES)
+    return parameters * (master + moments) - matrices * (moments - MATRIX_BYTES.get(plan.optimizer, 0.0))

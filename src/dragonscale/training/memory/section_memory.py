@@ -21,8 +21,13 @@ from dragonscale.plan.rules import Rules
 from dragonscale.training.plan.eager import eager_memory
 from dragonscale.training.plan.expert_load import at_busiest
 from dragonscale.training.plan.local_section import LocalSection
-from dragonscale.training.plan.optimizers import MOMENTUM_BYTES, OPTIMIZER_BYTES, matrix_names
-from dragonscale.training.plan.plan import HOSTED_STATE, Plan, layer_policies
+from dragonscale.training.plan.optimizers import (
+    MATRIX_BYTES,
+    MOMENTUM_BYTES,
+    OPTIMIZER_BYTES,
+    matrix_shares,
+)
+from dragonscale.training.plan.plan import HOSTED_STATE, HOSTED_WEIGHTS, Plan, layer_policies
 from dragonscale.training.plan.setting import Setting
 from dragonscale.training.plan.stack import Stack, remat_of
 from dragonscale.training.plan.tuning import Tuning
@@ -150,7 +155,7 @@ def section_weights(setting: Setting, section: Section, mesh: Mesh, separate_end
             frozen |= names
         if quantizes(setting.tuning, section, op):
             quantized |= names
-    matrices = matrix_names(section, setting.plan)
+    matrices = matrix_shares(section, setting.plan)
     for share in weight_shares(section, mesh, setting.rules(section), separate_ends):
         # Every total is a sum over all weights times 0 or 1, so that it is an array (or a formula) for every section.
         kinds = (
@@ -161,7 +166,7 @@ def section_weights(setting: Setting, section: Section, mesh: Mesh, separate_end
         for used, state, belongs in kinds:
             totals[used] = totals[used] + share.used * belongs
             totals[state] = totals[state] + share.state * belongs
-        totals["muon_matrices"] = totals["muon_matrices"] + share.state * (share.name in matrices)
+        totals["muon_matrices"] = totals["muon_matrices"] + share.state * matrices.get(share.name, 0.0)
     return SectionWeights(**totals)
 
 
@@ -182,12 +187,15 @@ def section_memory(setting: Setting, section: Section, microbatch: Number, mesh:
     kept_whole = where(mesh.size("pipe") > 1, 1.0, 0.0) * (plan.zero >= 2 and stack.memory.pipe_whole)
     gathered = (1 - kept_whole) * sharded * (plan.zero == 3)
     at_rest_on_chip = 1.0
-    if plan.offload == "parameters":  # a layer's weights are on the chip while it runs, sharded or not
+    if plan.offload in HOSTED_WEIGHTS:  # a layer's weights are on the chip while it runs, sharded or not
         gathered, at_rest_on_chip = 1.0 + 0 * used, 0.0
     gradients = used
     if plan.zero >= 2:
         gradients = state + kept_whole * (used - state)
     sends_gradients = _sends_gradients(setting, sharded, mesh)
+    at_once = 0.0  # gradients of a layer that is updated as they are there
+    if plan.optimizer == "galore-layerwise":
+        at_once, gradients = gradients, 0.0 * used
     used_bytes = used * weight_bytes(plan, stack, setting.slice.chip)
     resident = (1 - gathered) * (used_bytes + frozen_bytes(setting, weights, sharded=False))
     frozen_shards = frozen_bytes(setting, weights, sharded=True)
@@ -207,7 +215,7 @@ def section_memory(setting: Setting, section: Section, microbatch: Number, mesh:
         gathered=gathered * (used_bytes + _stored_bytes(setting, weights.frozen, weights.quantized)),
         activations=saved,
         workspace=wider * _workspace(local),
-        reducing=sharded * used * reduced_bytes * (plan.zero >= 2),
+        reducing=sharded * used * reduced_bytes * (plan.zero >= 2) + at_once * stack.state.gradient_bytes,
         placeholders=BF16 * _distinct_weights(local) if stack.memory.placeholders else 0 * used,
         logits=_logit_bytes(local),
         layer_input=wider * _layer_input(local) if local.is_block else 0.0 * used,
@@ -265,7 +273,7 @@ def _distinct_weights(local: LocalSection) -> Number:
 def state_bytes(plan: Plan, stack: Stack, state: Number, matrices: Number, sharded: Number = 1.0) -> Number:
     """Bytes on a chip of master copy and optimizer state of `state` parameters, of which `matrices` are Muon's. Where
     the host has the state, only the shards of ZeRO-3's weights stay."""
-    if plan.offload == "parameters":
+    if plan.offload in HOSTED_WEIGHTS:
         return 0.0 * state
     if plan.offload == "optimizer":
         return sharded * state * (BF16 if plan.zero == 3 else 0.0)
@@ -278,7 +286,7 @@ def optimizer_bytes(plan: Plan, stack: Stack, state: Number, matrices: Number, s
     weight_shards = sharded * (BF16 if plan.zero == 3 else 0.0)
     master = maximum(stack.state.master_bytes, weight_shards)
     moments = OPTIMIZER_BYTES[plan.optimizer]
-    return state * (master + moments) - matrices * (moments - MOMENTUM_BYTES)
+    return state * (master + moments) - matrices * (moments - MATRIX_BYTES.get(plan.optimizer, 0.0))
 
 
 def checkpoint_bytes(parameters: float, plan: Plan, stack: Stack) -> float:

@@ -29,6 +29,9 @@ from dragonscale.training.plan.legality import FAMILIES, UsualChoice, family
 AUTO = "auto"
 # Of a parameter: fp32 weight and gradient, and Adam's two moments.
 REPLICA_BYTES = 16.0
+OFFLOADING = ("deepspeed",)
+"""The trainers that state is kept off the chip with, where the usual ones do not: ZeRO-Offload and ZeRO-Infinity are
+DeepSpeed's."""
 
 
 class AutoChoice(UsualChoice, frozen=True, kw_only=True):

@@ -88,6 +88,8 @@ class Legality(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The recompute of its own defaults or configs where it trains whole models and a plan says none; empty: none."""
     tuned_remat: str = ""
     """The recompute of its own defaults, or of its own examples, where it fine-tunes; empty: none."""
+    quantized: bool = True
+    """Whether adapters may stand beside frozen weights in few bits."""
     tuned_optimizer: str = ""
     """The optimizer that it trains every weight with where it fine-tunes and nobody says one; empty: the usual one."""
     quantized_remat: str = ""

@@ -10,8 +10,15 @@ matrices.
 | muon | an fp32 momentum of each matrix, Adam's two of all else | Jordan 2024, Moonlight (Liu et al. 2025) |
 | lion | one fp32 momentum | Chen et al. 2023 (arXiv 2302.06675) |
 | sgd | nothing | |
+| galore | Adam's two in bf16, of a matrix's gradient projected to rank 128, and the projection | Zhao et al. 2024 |
+| lion | one fp32 moment | Chen et al. 2023 |
+
+`galore-layerwise` updates each weight as its gradient is there, so that gradients are never all in memory
+(`optim_target_modules` with galore_adamw_layerwise in transformers, which takes no gradient accumulation). The time of
+GaLore's singular value decompositions, one of each matrix every 200 steps, is not counted.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -28,10 +35,18 @@ OPTIMIZER_BYTES = {
     "adafactor": 0.1,
     "muon": 8.0,
     "lion": 4.0,
+    "galore": 4.0,
+    "galore-layerwise": 4.0,
     "sgd": 0.0,
 }
 """Bytes of state per parameter, beside the master copy; Muon's matrices have `MOMENTUM_BYTES`."""
 MOMENTUM_BYTES = 4.0  # one fp32 momentum for a parameter of a matrix
+MATRIX_BYTES = {"muon": MOMENTUM_BYTES}
+"""Bytes of state of those parameters of matrices that an optimizer treats otherwise; 0 of those that GaLore projects
+away."""
+GALORE = ("galore", "galore-layerwise")
+GALORE_RANK = 128
+"""The default of transformers' GaLore optimizers (trainer.py, optim_args rank)."""
 
 QUANTIZING = 47 / 63 / (18 / 30)
 """Seconds of an 8-bit update over those that its bytes take at a 32-bit one's rate: moments are looked up in a table
@@ -72,8 +87,19 @@ def muon_weights(section: Section) -> Iterator[MuonWeight]:
             yield MuonWeight(array, rows, columns)
 
 
-def matrix_names(section: Section, plan: Plan) -> frozenset[str]:
-    """The weights of a section that the plan's optimizer orthogonalizes."""
-    if plan.optimizer != "muon":
-        return frozenset()
-    return frozenset(weight.array.name for weight in muon_weights(section))
+def matrix_shares(section: Section, plan: Plan) -> dict[str, float]:
+    """The part of each matrix of a section whose state is `MATRIX_BYTES`: all of those that Muon orthogonalizes, and of
+    those that GaLore projects what is beyond the projected moments and the projection itself."""
+    if plan.optimizer == "muon":
+        return {weight.array.name: 1.0 for weight in muon_weights(section)}
+    if plan.optimizer not in GALORE:
+        return {}
+    shares: dict[str, float] = {}
+    for weight in muon_weights(section):
+        rows = math.prod(section.dims[name] for name in weight.rows)
+        columns = math.prod(section.dims[name] for name in weight.columns)
+        small, large = sorted((rows, columns))
+        # of two moments for each element: two of rank x large, and a projection of rank x small
+        kept = GALORE_RANK * (2 * large + small) / (2 * rows * columns)
+        shares[weight.array.name] = max(0.0, 1 - kept)
+    return shares

@@ -24,11 +24,13 @@ from dragonscale.plan.unknown_setting import PlanWords, unknown_setting
 AXES = ("pipe", "data", "fsdp", "expert", "context", "tensor")
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1", "zbv", "dualpipe", "dualpipev")
 CONTEXTS = ("gather", "ring", "ulysses")
-OPTIMIZERS = ("adam", "adam-bf16", "adam8", "adafactor", "muon", "lion", "sgd")
+OPTIMIZERS = ("adam", "adam-bf16", "adam8", "adafactor", "muon", "sgd", "galore", "galore-layerwise", "lion")
 FOLDS = ("tensor", "context")
-OFFLOADS = ("none", "optimizer", "parameters")
-HOSTED_STATE = ("optimizer", "parameters")
-"""Offloads that keep master copy and optimizer state in the host's memory; the second keeps the weights there, too."""
+OFFLOADS = ("none", "optimizer", "parameters", "nvme")
+HOSTED_STATE = ("optimizer", "parameters", "nvme")
+"""Offloads that keep master copy and optimizer state off the chip; the second keeps the weights there, too, and the
+third all of it on the host's disks, through its memory (ZeRO-Infinity)."""
+HOSTED_WEIGHTS = ("parameters", "nvme")
 POLICIES = (*REMAT, "offload")
 
 
@@ -171,6 +173,10 @@ SHORT = {short: name for name, short in _SHOWN.items() if name != "fsdp"}
 SHORT |= {"vp": "virtual", "z": "zero", "sp": "sequence"}
 """The short names of settings, which tables print and people type."""
 _OLD = {"zero-bubble": "zb-h1"}
+# What DeepSpeed's and FSDP's users write for state and weights in the host's memory.
+_OFFLOAD_WORDS = dict.fromkeys(
+    ("all", "cpu", "optimizer+parameters", "parameters+optimizer", "param", "params", "zero-infinity"), "parameters"
+) | {"optim": "optimizer", "disk": "nvme"}
 _WORDS = {word: name for name in ("remat", "schedule", "context_by", "optimizer", "dtype") for word in _CHOICES[name]}
 _WORDS |= dict.fromkeys(_OLD, "schedule")
 _WORDS["none"] = "remat"  # as tables print it; they leave out that nothing is offloaded
@@ -193,6 +199,8 @@ def read_field(name: str, value: Any) -> Any:
     if name not in kinds:
         raise unknown("part of a plan called", name, [*kinds, *SHORT])
     text = _OLD.get(str(value).strip(), str(value).strip())
+    if name == "offload":
+        text = _OFFLOAD_WORDS.get(text, text)
     if name == "remat" and ("+" in text or text in MODULES):
         return read_modules(text)
     if BY_LAYERS.get(without_layers(text)) == name:

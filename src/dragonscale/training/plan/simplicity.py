@@ -36,7 +36,7 @@ REMAT_POINTS = {"none": 0, "block": 0, "block:N": 1, "selective": 1, "matmuls": 
 """All or nothing is a switch of every trainer, some layers of one; what is saved of a block by name differs between
 them; offload needs pinned host memory."""
 CONTEXT_POINTS = {"gather": 0, "ring": 1, "ulysses": 1}
-OFFLOAD_POINTS = {"none": 0, "optimizer": 4, "parameters": 5}
+OFFLOAD_POINTS = {"none": 0, "optimizer": 4, "parameters": 5, "nvme": 6}
 
 
 def setting_points(plan: Plan) -> int:

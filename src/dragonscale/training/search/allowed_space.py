@@ -28,7 +28,7 @@ from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip
 from dragonscale.training.cost.evaluation import Job
 from dragonscale.training.plan.legality import AdvisedAgainst, Legality, family, native, rules
-from dragonscale.training.plan.plan import AXES, SOME_LAYERS, Plan, layers_of
+from dragonscale.training.plan.plan import AXES, HOSTED_STATE, HOSTED_WEIGHTS, SOME_LAYERS, Plan, layers_of
 from dragonscale.training.search.legal import (
     choices,
     entry,
@@ -85,7 +85,7 @@ def offered(job: Job, space: Space) -> Space:
         # Software that was named is planned as it is launched; less recompute is advice on that plan.
         changed["remat"] = (usual_remat,)
     fixed = space.fixed
-    if space.words.offload == "parameters":  # weights that are fetched are those that ZeRO-3 gathers, in one stage
+    if space.words.offload in HOSTED_WEIGHTS:  # weights that are fetched are those that ZeRO-3 gathers, in one stage
         changed["zero"], fixed = (3,), {"pipe": 1} | fixed
     if layers_of(space.words.offload):  # which excludes recompute and a pipeline
         changed["remat"] = tuple(policy for policy in changed["remat"] if policy == "none") or changed["remat"]
@@ -150,7 +150,7 @@ def _settled(job: Job, row: Legality, settings: Plan) -> Plan:
     """Words that no one asked for, as the stack has them."""
     usual, formats = Plan(), trains_in(job.slice.chip, row)
     if settings.optimizer == usual.optimizer:
-        settings = replace(settings, optimizer=_tuned_optimizer(job, row))
+        settings = replace(settings, optimizer=_tuned_optimizer(job, row, settings.offload))
     if settings.dtype == usual.dtype and formats and settings.dtype not in formats:
         settings = replace(settings, dtype=formats[0])
     wide = replace(settings, pipe=2, tensor=2)  # on which every setting makes a difference
@@ -168,7 +168,7 @@ def settled(job: Job, plan: Plan, named: frozenset[str]) -> Plan:
     if "dtype" not in named and formats and plan.dtype not in formats:
         plan = replace(plan, dtype=formats[0])
     if "optimizer" not in named and plan.optimizer == Plan().optimizer:
-        plan = replace(plan, optimizer=_tuned_optimizer(job, row))
+        plan = replace(plan, optimizer=_tuned_optimizer(job, row, plan.offload))
     usual_remat = _tuned_remat(job, row) if job.tuning.tunes else row.plan_remat
     if usual_remat and "remat" not in named and plan.remat == Plan().remat:
         plan = replace(plan, remat=usual_remat)
@@ -180,9 +180,9 @@ def settled(job: Job, plan: Plan, named: frozenset[str]) -> Plan:
     return plan
 
 
-def _tuned_optimizer(job: Job, row: Legality) -> str:
-    """The optimizer that a stack trains every weight with by default."""
-    if not job.tuning.tunes or job.tuning.rank:
+def _tuned_optimizer(job: Job, row: Legality, offload: str) -> str:
+    """The optimizer that a stack trains every weight with by default; the host's cores have Adam in fp32."""
+    if not job.tuning.tunes or job.tuning.rank or offload in HOSTED_STATE:
         return Plan().optimizer
     return row.tuned_optimizer or Plan().optimizer
 

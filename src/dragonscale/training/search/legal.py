@@ -12,7 +12,7 @@ from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip
 from dragonscale.training.cost.evaluation import Job
 from dragonscale.training.plan.legality import FAMILIES, WORDS, Legality, family, native, rules
-from dragonscale.training.plan.plan import AXES, HOSTED_STATE, Plan, layers_of, without_layers
+from dragonscale.training.plan.plan import AXES, HOSTED_STATE, HOSTED_WEIGHTS, Plan, layers_of, without_layers
 from dragonscale.training.plan.stages import layout_for
 
 # Formats of matmuls in training, the usual one first.
@@ -151,7 +151,7 @@ def choices(row: Legality, plan: Plan, word: str) -> tuple[Any, ...]:
         if plan.optimizer not in (row.hosted_optimizers or row.optimizer):
             excluded |= set(HOSTED_STATE)
         if plan.zero != 3:  # weights that each layer fetches are those that ZeRO-3 gathers
-            excluded.add("parameters")
+            excluded.update(HOSTED_WEIGHTS)
         return tuple(value for value in values if value not in excluded)
     return values
 
@@ -188,7 +188,7 @@ def refused(name: str, row: Legality, plan: Plan, word: str) -> str:
     if word == "offload" and value in row.offload:
         where, why = f" with optimizer={plan.optimizer}", "hosted_optimizers"
     take = _written(nearest(row, plan, word))
-    if word == "offload" and value == "parameters" and value in row.offload and plan.zero != 3:
+    if word == "offload" and value in HOSTED_WEIGHTS and value in row.offload and plan.zero != 3:
         fetched = f"stack {name} fetches weights from the host where zero=3 gathers them"
         return f"{fetched}, not with zero={plan.zero}; take zero=3"
     supported = ", ".join(map(_written, choices(row, plan, word)))
