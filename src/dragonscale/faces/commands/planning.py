@@ -161,7 +161,7 @@ def simulate():
     return ask
 
 
-@command(SweepQuestion, PLANNING, "howto/sweep-on-a-cluster", ("explain", "table"), _SWEEP_CHARTS, tool=False)
+@command(SweepQuestion, PLANNING, "sweep", ("explain", "table"), _SWEEP_CHARTS, tool=False)
 def sweep():
     """Many questions at once, on all cores or a Ray cluster: resumable, one bad entry never stops the rest.
 
