@@ -71,7 +71,9 @@ def _capacities(table: dict[str, Any]) -> list[str]:
     capacity = table.get("memory", {}).get("hbm", {}).get("capacity")
     if table.get("capacities"):
         return table["capacities"]
-    return _capacities(_tables()[table["base"]]) if capacity is None else [capacity["value"]]
+    if capacity is None:
+        return _capacities(_tables()[table["base"]])
+    return [capacity["value"]]
 
 
 def chip_names() -> list[str]:
