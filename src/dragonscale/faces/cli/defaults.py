@@ -44,8 +44,9 @@ def with_defaults(command: Command[Any, Any], arguments: Sequence[str]) -> list[
     typed = {word.partition("=")[0].replace("_", "-") for word in words[:end]}
     added: list[str] = []
     # what the line says by flags of other software wins over the file too, where a file says anything
-    others = [word for word in typed if word.startswith("-")] if taken else []
-    meant = {name for word in others for name in fields_meant(word, command.fields())}
+    meant: set[str] = set()
+    if taken:
+        meant.update(*(fields_meant(word, command.fields()) for word in typed if word.startswith("-")))
     for name, value in taken.items():
         field = fields[name]
         spellings = {*field.spellings, *(s.replace("--", "--no-", 1) for s in field.spellings)}
