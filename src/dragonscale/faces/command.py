@@ -9,7 +9,7 @@ tools of agents and the functions of the library.
 
         Returns a `TrainReport`: …
         \"""
-        from dragonscale.commands.train.ask_train import ask
+        from dragonscale.commands.compare.ask_training import ask
 
         return ask
 
