@@ -163,7 +163,7 @@ def _given(request: TrainRequest, plan: Plan, progress: Progress | None) -> Answ
     assessed = answered.first.assessed
     if not request.question.alone:
         add_comparison(request, answered, assessed, progress)
-    if assessed.feasible:
+    if assessed.feasible and assessed.job.tuning.tunes:
         answered.report.margins = margin_notes(assessed.job, assessed.plan)
     if measured is not None:
         answered.report.measured = measured_row(assessed, measured.seconds)
