@@ -45,7 +45,8 @@ APART = 0.015
 SAME_STEP = 0.01
 """How far a step may be from the one that was said, over it: three digits are printed."""
 REFUSED_CODE, INFEASIBLE_CODE = 2, 3
-_COMMAND = re.compile(r"`(dscale [^`]+)`")
+_COMMAND = re.compile(r"(?<!is read as )`(dscale [^`]+)`")
+"""A command that is said to work; what a name is read as is only the beginning of one."""
 _PLACEHOLDER = re.compile(r"\b[A-Z]{3,}\b|…")
 """A command with a word in capitals is a form to fill in."""
 _GUESS = re.compile(r"did you mean '?([^'?\s][^'?]*?)'?\?")
@@ -64,11 +65,13 @@ class Trial:
 
 @dataclass(frozen=True)
 class Mistake:
-    """A line with one thing wrong in it, and that word; of a far one nothing may be suggested."""
+    """A line with one thing wrong in it, and that word; of a far one nothing may be suggested. One that is answered all
+    the same, as a flag of other software is, has what the answer must say of how it was read (`taken`)."""
 
     line: str
     wrong: str
     far: bool = False
+    taken: str = ""
 
 
 @dataclass(frozen=True)
@@ -128,7 +131,7 @@ def asked(line: str) -> tuple[Any, Any]:
     """The command of a line and its question."""
     command, rest = app.find_command(shlex.split(line)[1:])
     assert command is not None, line
-    given = read_arguments(command.fields(), rest, command.name)
+    given = read_arguments(command.fields(), rest, command.name).values
     names = {field.name for field in command.asked()}
     return command, command.question(**{name: value for name, value in given.items() if name in names})
 
@@ -333,6 +336,10 @@ def try_mistake(mistake: Mistake) -> list[Trial]:
     """A line with a mistake in it, and what its message says to type."""
     outcome = run(mistake.line)
     message = " ".join(outcome.text.split())
+    if mistake.taken:
+        said = outcome.code != REFUSED_CODE and mistake.taken in message
+        fault = "" if said else f"exit code {outcome.code}, not said: {mistake.taken}"
+        return [*_try_commands(mistake.line, message), Trial(mistake.line, message, fault)]
     if outcome.code not in (REFUSED_CODE, INFEASIBLE_CODE):
         return [Trial(mistake.line, "", f"exit code {outcome.code}, no error")]
     trials = list(_try_commands(mistake.line, message))

@@ -30,6 +30,7 @@ TRIED = (
     "prefix",
     "search_s",
     "rungs",
+    "releases",
     "counted_runs",
     "beside",
 )

@@ -9,7 +9,7 @@ tools of agents and the functions of the library.
 
         Returns a `TrainReport`: …
         \"""
-        from dragonscale.commands.train.ask_train import ask
+        from dragonscale.commands.compare.ask_training import ask
 
         return ask
 
@@ -216,7 +216,11 @@ def in_python(text: str, fields: Fields) -> str:
             return f"{names[flag]}={match[2] or ''}"
         return f'{names[flag]}="{value}"'
 
-    return re.sub(r"(--[a-z][a-z0-9-]*)(?![\w-])( [\w./:%,=*+-]+(?<![.,:]))?", keyword, text)
+    # the odd parts are command lines in backquotes, which stay as a shell takes them
+    parts = re.split(r"(`dscale [^`]*`)", text)
+    flag = re.compile(r"(--[a-z][a-z0-9-]*)(?![\w-])( [\w./:%,=*+-]+(?<![.,:]))?")
+    parts[::2] = [flag.sub(keyword, part) for part in parts[::2]]
+    return "".join(parts)
 
 
 @functools.cache

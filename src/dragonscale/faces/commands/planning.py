@@ -66,7 +66,7 @@ def train():
     >>> import dragonscale as ds
     >>> ds.train("llama3-8b", on="h100:8", batch="64seq", seq=8192).plot("memory")  # doctest: +SKIP
     """
-    from dragonscale.commands.train.ask_train import ask
+    from dragonscale.commands.compare.ask_training import ask
 
     return ask
 
