@@ -243,7 +243,7 @@ def test_a_memory_that_is_not_sold_names_those_that_are(text: str, sentence: str
     [
         ("m6", "near it are m5, m5max, m5pro, m4"),
         ("rtx3050", "near it are rtx3060, rtx3060ti, rtx3070"),
-        ("a30", "near it are a40, a10, a10g, a100"),
+        ("a20", "near it are a30, a10, a10g, a40, a100"),
         ("h300", "near it are h20"),
         ("TPU", "near it are tpu7x, v6e, v5p"),
         ("Jetson", "near it are thor, orin"),
