@@ -84,18 +84,17 @@ $(SITE): $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check zensical==0.1.1
 	touch $@
 
-# Refreshes the reference, every example's output, the course's problems, the pictures and the JSON Schemas, builds the site into
-# site/ and the page with the planner inside it into site/app/, and checks every link of it.
+# Refreshes every example's output, the tables, the pictures and the JSON Schemas; writes build/docs, which is docs/ with the reference,
+# the changes and the problems of the course; builds the site from it into site/ and the page with the planner inside it into
+# site/app/; and checks every link.
 docs: $(READY) $(SITE)
 	$(BIN)/python -m tools.write_schemas
-	$(BIN)/python -m tools.write_reference
 	$(BIN)/python -m tools.list_targets
 	$(BIN)/python -m tools.list_goodput
-	$(BIN)/python -m tools.list_calc_words
 	$(BIN)/python -m tools.list_constants
-	$(BIN)/python -m tools.write_course
 	$(BIN)/python -m tools.refresh_docs
 	$(BIN)/python -m tools.draw_docs
+	$(BIN)/python -m tools.build_docs
 	$(BIN)/zensical build --clean
 	$(BIN)/python -m tools.finish_site site
 	$(BIN)/python -m tools.static_edition.build --out site/app

@@ -6,11 +6,12 @@ heading in lower case; a heading that comes again gets `_1`.
 
 import re
 import unicodedata
+from collections.abc import Mapping
 from pathlib import Path
 
 BUILT = "app/index.html"
 """The static edition of the page, which `make docs` puts beside the built docs."""
-_FENCE = re.compile(r"^( *)(```+|~~~+).*?^\1\2 *$", re.DOTALL | re.MULTILINE)
+FENCE = re.compile(r"^( *)(```+|~~~+).*?^\1\2 *$", re.DOTALL | re.MULTILINE)
 _CODE = re.compile(r"(`+)(?!`).*?(?<!`)\1(?!`)", re.DOTALL)
 _LINK = re.compile(r"(?<!\\)\[(?:[^\[\]]|\[[^\[\]]*\])*\]\(([^)\s]+)(?: \"[^\"]*\")?\)")
 _SOURCE = re.compile(r'(?:src|srcset|href)="([^"]+)"')
@@ -37,7 +38,7 @@ def anchors(text: str) -> set[str]:
     ['one', 'two', 'two_1']
     """
     found: set[str] = set()
-    prose = _FENCE.sub("", text)
+    prose = FENCE.sub("", text)
     for _, heading in _HEADING.findall(prose):
         name, again = slug(heading), 0
         while (one := f"{name}_{again}" if again else name) in found:
@@ -48,7 +49,7 @@ def anchors(text: str) -> set[str]:
 
 def links(text: str) -> list[str]:
     """Where a page's links and pictures lead, as written; nothing of its code."""
-    prose = _CODE.sub("", _FENCE.sub("", text))
+    prose = _CODE.sub("", FENCE.sub("", text))
     return _LINK.findall(prose) + _SOURCE.findall(prose)
 
 
@@ -56,24 +57,33 @@ def is_local(link: str) -> bool:
     return not re.match(r"[a-z]+:", link)
 
 
-def broken_links(page: Path) -> list[str]:
-    """Links of a page to files, or to anchors of pages, that do not exist."""
-    found = []
-    for link in filter(is_local, links(page.read_text(encoding="utf-8"))):
+def broken_links(page: Path, generated: Mapping[Path, str] | None = None) -> list[str]:
+    """Links of a page to files, or to anchors of pages, that do not exist.
+
+    `generated` has the text of pages that the site shows otherwise than the repository (`build_docs`).
+    """
+    generated = generated or {}
+    broken = []
+    for link in filter(is_local, links(_text_of(page, generated))):
         path, _, anchor = link.partition("#")
         target = (page.parent / path).resolve() if path else page
         if path == BUILT:
             continue
-        named = anchor and target.suffix == ".md"
-        if not target.exists() or (named and anchor not in anchors(target.read_text(encoding="utf-8"))):
-            found.append(link)
-    return found
+        if not target.exists() or (
+            anchor and target.suffix == ".md" and anchor not in anchors(_text_of(target, generated))
+        ):
+            broken.append(link)
+    return broken
+
+
+def _text_of(page: Path, generated: Mapping[Path, str]) -> str:
+    return generated.get(page) or page.read_text(encoding="utf-8")
 
 
 def ways_on(page: Path) -> list[str]:
     """Other pages that the last section of a page links to."""
     text = page.read_text(encoding="utf-8")
-    prose = _FENCE.sub("", text)
+    prose = FENCE.sub("", text)
     starts = [match.start() for match in re.finditer(r"^## ", prose, re.MULTILINE)]
     last = prose[starts[-1] :] if starts else prose
     targets = [link.partition("#")[0] for link in links(last) if is_local(link)]

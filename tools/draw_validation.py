@@ -22,11 +22,7 @@ from dragonscale.evidence.score import Scored
 
 ROOT = Path(__file__).parents[1]
 MEASURED, KERNELS = ROOT / "docs" / "data" / "measured", ROOT / "tests" / "kernels"
-PAGE, INDEX, PICTURES = (
-    ROOT / "docs" / "validation.md",
-    ROOT / "docs" / "index.md",
-    ROOT / "docs" / "pictures" / "validation",
-)
+PAGE, PICTURES = ROOT / "docs" / "validation.md", ROOT / "docs" / "pictures" / "validation"
 BEGIN, END = "<!-- errors -->\n", "<!-- /errors -->"
 
 
@@ -232,19 +228,6 @@ def with_rows(page: str, fresh: dict[str, str]) -> str:
     return page[:start] + "\n".join([*head, *filter(None, lines)]) + "\n" + page[end:]
 
 
-def shortened(page: str, index: str) -> str:
-    """The landing page with the columns of the table that a visitor looks for."""
-    rows = page[page.index(BEGIN) + len(BEGIN) : page.index(END)].strip().splitlines()
-    kept = ["| " + " | ".join(row.strip("| ").split(" | ")[place] for place in (0, 1, 2, 4)) + " |" for row in rows[2:]]
-    start, end = index.index(BEGIN) + len(BEGIN), index.index(END)
-    return (
-        index[:start]
-        + "\n".join(["| predicted | against | rows | median error |", "|---|---|---|---|", *kept])
-        + "\n"
-        + index[end:]
-    )
-
-
 def main(begins: str = "") -> None:
     found = {kind.name: kind.rows() for kind in KINDS if kind.name.startswith(begins)}
     fresh = {}
@@ -256,7 +239,6 @@ def main(begins: str = "") -> None:
         save(all_in_one(found), "all")
     page = with_rows(PAGE.read_text(encoding="utf-8"), fresh)
     PAGE.write_text(page, encoding="utf-8")
-    INDEX.write_text(shortened(page, INDEX.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Published commands and configs, read and judged: the table of docs/published.md.
+"""Published commands and configs, read and judged: docs/data/published.tsv, which docs/published.md shows on the site.
 
     python -m tools.judge_published
 
@@ -6,6 +6,7 @@ reads `tests/exports/published/*.toml` and writes a row for each run: what it is
 what the planner would change. Searches are bounded as `dscale train --plan` bounds them; the whole takes some minutes.
 """
 
+import csv
 import sys
 import tempfile
 import tomllib
@@ -24,22 +25,23 @@ from dragonscale.training.plan.plan_file import TrainingFile
 
 ROOT = Path(__file__).parents[1]
 PUBLISHED = ROOT / "tests" / "exports" / "published"
-PAGE = ROOT / "docs" / "published.md"
-BEGIN, END = "<!-- judged -->", "<!-- /judged -->"
+PAGE, DATA = ROOT / "docs" / "published.md", ROOT / "docs" / "data" / "published.tsv"
+BEGIN, END = "<!-- judged -->\n", "<!-- /judged -->"
+COLUMNS = ("kind", "software", "run", "read as", "plan", "expected", "what the planner says")
 
 
-def rows(kind: str) -> list[str]:
-    """The rows of a kind of target."""
-    found: list[str] = []
-    for target in (one for one in TARGETS.values() if one.kind == kind):
+def rows(kind: str) -> list[list[str]]:
+    """The cells of every run of a kind of target."""
+    judged: list[list[str]] = []
+    for target in (target for target in TARGETS.values() if target.kind == kind):
         path = PUBLISHED / f"{target.name}.toml"
         for run in tomllib.loads(path.read_text(encoding="utf-8"))["run"] if path.exists() else []:
-            found.append(_row(target.title, run))
-            print(found[-1], file=sys.stderr)
-    return found
+            judged.append([kind, *_cells(target.title, run)])
+            print(*judged[-1], file=sys.stderr)
+    return judged
 
 
-def _row(title: str, run: dict[str, Any]) -> str:
+def _cells(title: str, run: dict[str, Any]) -> list[str]:
     read = read_plan(run["text"], Given(run.get("model", ""), run["on"]))
     with tempfile.TemporaryDirectory() as place:
         path = Path(place, "run.toml")
@@ -54,7 +56,7 @@ def _row(title: str, run: dict[str, Any]) -> str:
     if isinstance(file, TrainingFile) and file.method:
         plan += f" {file.method}" + (f" rank {file.lora_rank}" if file.lora_rank else "")
     cells = [title, f"{run['name']} ({run['source']})", f"{file.model} on {file.slice}", f"`{plan}`", expected, better]
-    return "| " + " | ".join(cell.replace("\n", " ") for cell in cells) + " |"
+    return [" ".join(cell.split()) for cell in cells]
 
 
 def _training(file: TrainingFile, path: Path) -> tuple[str, str]:
@@ -85,16 +87,23 @@ def _serving(run: dict[str, Any], path: Path) -> tuple[str, str]:
     )
 
 
+def page(text: str) -> str:
+    """The page with a table for training and one for serving, from what is kept."""
+    with DATA.open(encoding="utf-8", newline="") as file:
+        judged = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+    head = f"| {' | '.join(COLUMNS[1:])} |\n|{'---|' * len(COLUMNS[1:])}"
+    parts = []
+    for kind in ("training", "serving"):
+        lines = [" | ".join(row[name] for name in COLUMNS[1:]) for row in judged if row["kind"] == kind]
+        parts.append("\n".join([f"## {kind.capitalize()}\n\n{head}", *(f"| {line} |" for line in lines)]))
+    start, end = text.index(BEGIN) + len(BEGIN), text.index(END)
+    return text[:start] + "\n" + "\n\n".join(parts) + "\n\n" + text[end:]
+
+
 def main() -> int:
-    """Write the tables."""
-    head = "| software | run | read as | plan | expected | what the planner says |\n|---|---|---|---|---|---|"
-    parts = [
-        f"## {name}\n\n{head}\n" + "\n".join(rows(kind))
-        for name, kind in (("Training", "training"), ("Serving", "serving"))
-    ]
-    page = PAGE.read_text(encoding="utf-8")
-    start, end = page.index(BEGIN) + len(BEGIN), page.index(END)
-    PAGE.write_text(page[:start] + "\n" + "\n\n".join(parts) + "\n" + page[end:], encoding="utf-8")
+    """Judge every run and keep what came of it."""
+    lines = [COLUMNS, *rows("training"), *rows("serving")]
+    DATA.write_text("\n".join("\t".join(line) for line in lines) + "\n", encoding="utf-8")
     return 0
 
 

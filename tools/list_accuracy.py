@@ -1,10 +1,10 @@
-"""The README's table of errors: as users get them, with the software known, and on runs that no constant has seen.
+"""The errors of docs/validation.md: as users get them, with the software known, and on runs that no constant has seen.
 
     python -m tools.list_accuracy            # predicts everything anew (about ten minutes of CPU), writes the table
     python -m tools.list_accuracy --table    # writes the table from the errors that are kept
 
 Errors are kept in docs/data/accuracy.json with a fingerprint of the constants that they were computed with. A test
-compares the README with that file, and the fingerprint with the constants as they are.
+compares the pages with that file, and the fingerprint with the constants as they are.
 
 *As you get it* is an answer to somebody who names a model, chips and a workload: the stack or engine that `auto` takes,
 as it is shipped. *Software known* takes the stack or the launch flags that the source of a row states. *Unseen* are the
@@ -30,8 +30,11 @@ from dragonscale.evidence.score import Scored, statistics_of
 ROOT = Path(__file__).parents[1]
 MEASURED = ROOT / "docs" / "data" / "measured"
 KEPT = ROOT / "docs" / "data" / "accuracy.json"
-README = ROOT / "README.md"
+PAGE = ROOT / "docs" / "validation.md"
+FRONT_PAGES = (ROOT / "README.md", ROOT / "docs" / "index.md")
+"""Pages that state the error in a line."""
 BEGIN, END = "<!-- accuracy -->\n", "<!-- /accuracy -->"
+BEGIN_LINE, END_LINE = "<!-- error -->\n", "<!-- /error -->"
 CONSTANTS = (
     "training/plan/stacks.toml",
     "training/plan/auto.toml",
@@ -39,8 +42,8 @@ CONSTANTS = (
     "serving/engine/auto.toml",
 )
 """Files whose constants and choices the errors depend on, below the package."""
-TRAINING_PAGE, SERVING_PAGE = "docs/validation-training.md", "docs/validation-serving.md"
-INFERENCE_PAGE = "docs/validation-inference.md"
+TRAINING_PAGE, SERVING_PAGE = "validation-training.md", "validation-serving.md"
+INFERENCE_PAGE = "validation-inference.md"
 
 
 @dataclass(frozen=True)
@@ -192,10 +195,35 @@ def table(lines: Sequence[Line]) -> str:
     return "\n".join(rows) + "\n"
 
 
-def with_table(readme: str, lines: Sequence[Line]) -> str:
-    """The README with the table put in."""
-    before, _, rest = readme.partition(BEGIN)
-    return before + BEGIN + table(lines) + END + rest.partition(END)[2]
+def sentence(lines: Sequence[Line]) -> str:
+    """The error in a line: a training step of a dense model and the time per output token."""
+    by_name = {line.what: line for line in lines}
+    step, token = by_name["training step, dense models"], by_name["time per output token"]
+    assert step.as_used
+    assert step.unseen
+    assert token.as_used
+    assert token.unseen
+    return (
+        f"Median error with no software named: {step.as_used.median:.0%} of a training step (dense models), "
+        f"{token.as_used.median:.0%} of a time per output token; on runs read after every constant was settled, "
+        f"{step.unseen.median:.0%} and {token.unseen.median:.0%}.\n"
+    )
+
+
+def with_table(page: str, lines: Sequence[Line]) -> str:
+    """The page with the table put in."""
+    return between(page, BEGIN, END, table(lines))
+
+
+def with_sentence(page: str, lines: Sequence[Line]) -> str:
+    """The page with the line put in."""
+    return between(page, BEGIN_LINE, END_LINE, sentence(lines))
+
+
+def between(page: str, begin: str, end: str, text: str) -> str:
+    """The page with other text between its marks."""
+    before, _, rest = page.partition(begin)
+    return before + begin + text + end + rest.partition(end)[2]
 
 
 def main() -> None:
@@ -205,7 +233,9 @@ def main() -> None:
     if not parser.parse_args().table:
         keep(compute())
     _, lines = kept()
-    README.write_text(with_table(README.read_text(encoding="utf-8"), lines), encoding="utf-8")
+    PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8"), lines), encoding="utf-8")
+    for path in FRONT_PAGES:
+        path.write_text(with_sentence(path.read_text(encoding="utf-8"), lines), encoding="utf-8")
     sys.stdout.write(table(lines))
 
 

@@ -1,11 +1,8 @@
-"""The tables of docs/calc.md: facts of chips, slices and models, and every function with its arguments, unit and
-meaning.
-
-python -m tools.list_calc_words
+"""The tables of docs/calc.md on the site: facts of chips, slices and models, and every function with its arguments,
+unit and meaning.
 """
 
 import inspect
-import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -155,13 +152,3 @@ def page(text: str) -> str:
         start = text.index(begin) + len(begin)
         text = text[:start] + "\n" + table() + "\n\n" + text[text.index(end) :]
     return text
-
-
-def main() -> int:
-    """Write the tables."""
-    PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -9,9 +9,9 @@ from dragonscale.faces.cli.table import COMMANDS
 from dragonscale.faces.command import KINDS, Command
 from dragonscale.faces.commands import FAMILIES
 
-HEAD = """# The commands
+HEAD = """# Which commands and flags are there?
 
-Made from the commands themselves by `python -m tools.write_reference`; change the code, not this page.
+Made from the commands themselves by `python -m tools.build_docs`; change the code, not this page.
 [The terminal](terminal.md) says what all commands have in common: notations, colour, defaults, exit codes. `dscale COMMAND --help` prints
 what stands here and ends with the command's page.
 """

@@ -17,9 +17,9 @@ import dragonscale
 from dragonscale.commands.record import Record
 from tools.reference_cli import cell
 
-HEAD = """# The library
+HEAD = """# Which functions and records does the library have?
 
-Made from signatures and docstrings by `python -m tools.write_reference`; change the code, not this page.
+Made from signatures and docstrings by `python -m tools.build_docs`; change the code, not this page.
 [From Python](python.md) is the page to begin with.
 """
 QUESTIONS = """## Functions

@@ -56,7 +56,10 @@ def _check_serving(target: Target, seed: int, tries: int) -> int:
 
 @pytest.mark.parametrize("target", of_kind("training"), ids=lambda one: one.name)
 def test_training_plans_come_back(target: Target) -> None:
-    assert _check_training(target, 1, 2000 if target.tunes else 300) >= 3
+    tries = 2000 if target.tunes else 300
+    if target.name == "deepspeed":  # its config cannot say a pipeline, which most drawn plans have
+        tries = 900
+    assert _check_training(target, 1, tries) >= 3
 
 
 @pytest.mark.parametrize("target", of_kind("serving"), ids=lambda one: one.name)

@@ -162,7 +162,7 @@ def test_every_command_takes_a_price_and_says_where_none_is_known(command: str, 
             return answer["plans"][0]["cost_usd"]
         return (answer["rates"] if command == "simulate" else answer["configs"][0])["cost_usd_per_mtok"]
 
-    text, answer = told()
+    text, answer = told("--explain")
     assert "No price is known for h20" in text.replace("\n", " ")
     assert cost(answer) is None
     text, one = told("--price", "2/h")

@@ -1,4 +1,4 @@
-"""The README's table of errors is that of the constants as they ship."""
+"""The table of errors in docs/validation.md and the line of the front pages are of the constants as they ship."""
 
 import csv
 import gzip
@@ -8,14 +8,16 @@ import pytest
 
 from dragonscale.evidence.score import Scored
 from tools import list_accuracy
-from tools.list_accuracy import BEGIN, END, MEASURED, README, ErrorOf, Line
+from tools.list_accuracy import BEGIN, END, FRONT_PAGES, MEASURED, PAGE, ErrorOf, Line
 
 
-def test_the_readme_has_the_errors_that_are_kept() -> None:
+def test_the_pages_have_the_errors_that_are_kept() -> None:
     _, lines = list_accuracy.kept()
-    assert list_accuracy.with_table(README.read_text(encoding="utf-8"), lines) == README.read_text(encoding="utf-8"), (
-        "run `python -m tools.list_accuracy --table`"
-    )
+    page = PAGE.read_text(encoding="utf-8")
+    assert list_accuracy.with_table(page, lines) == page, "run `python -m tools.list_accuracy --table`"
+    for path in FRONT_PAGES:
+        front = path.read_text(encoding="utf-8")
+        assert list_accuracy.with_sentence(front, lines) == front, "run `python -m tools.list_accuracy --table`"
 
 
 def test_the_errors_are_of_the_constants_as_they_are() -> None:
@@ -49,10 +51,10 @@ def test_runs_are_counted_once() -> None:
 
 
 def test_a_table_is_put_between_its_marks() -> None:
-    lines = [Line("a step", "docs/a.md", None, ErrorOf(2, 0.05, 0.1), ErrorOf(1, 0.2, 0.2))]
+    lines = [Line("a step", "a.md", None, ErrorOf(2, 0.05, 0.1), ErrorOf(1, 0.2, 0.2))]
     readme = list_accuracy.with_table(f"before\n{BEGIN}old\n{END}\nafter\n", lines)
     assert readme.startswith(f"before\n{BEGIN}| error: median, mean (runs) |")
-    assert readme.endswith(f"| [a step](docs/a.md) | – | 5.0%, 10.0% (2) | 20.0%, 20.0% (1) |\n{END}\nafter\n")
+    assert readme.endswith(f"| [a step](a.md) | – | 5.0%, 10.0% (2) | 20.0%, 20.0% (1) |\n{END}\nafter\n")
     assert "old" not in readme
 
 

@@ -28,12 +28,14 @@ TABLES = (
 """Modules and packages that load what they name on first use: the tables of commands, of public names, and of what
 derives the numbers of each view."""
 INSIDE_LEFT = {
+    "commands.compare": 1,  # `train` with several stacks compares them, and comparisons load serving
     "commands.estimate": 1,
     "commands.explain": 5,
     "commands.foreign": 2,
     "commands.profile": 1,
+    "commands.questions": 2,  # chips, which `--gpus 8` needs and `--help` does not
     "commands.serve": 2,
-    "commands.train": 2,
+    "commands.train": 3,  # the verifier, and the reader of `--lengths`, which loads the simulator and serving
     "course": 7,
     "evidence": 2,
     "faces": 4,  # types of Python's functions, which editors alone ask for

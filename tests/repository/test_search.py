@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from tools.build_docs import unchecked_pages
+
 DOCS = Path(__file__).parents[2] / "docs"
 SEARCHES = tomllib.loads(Path(__file__).with_name("searches.toml").read_text(encoding="utf-8"))["search"]
 K1, B = 1.2, 0.75
@@ -32,7 +34,7 @@ def sections() -> list[tuple[str, Counter[str], float]]:
         (path.relative_to(DOCS).as_posix(), counted, sum(counted.values()))
         for path in sorted(DOCS.rglob("*.md"))
         if path.name != "changelog.md"
-        for counted in counted_sections(path.read_text(encoding="utf-8"))
+        for counted in counted_sections(unchecked_pages().get(path) or path.read_text(encoding="utf-8"))
     ]
 
 
@@ -58,7 +60,8 @@ def found(question: str) -> list[str]:
         score = sum(
             rare[word] * counted[word] * (K1 + 1) / (counted[word] + K1 * (1 - B + B * length / mean)) for word in asked
         )
-        score *= REFERENCE if page.startswith(("reference-", "errata")) or page.endswith("-results.md") else 1.0
+        if page.startswith(("reference-", "errata", "real-questions")) or page.endswith("-results.md"):
+            score *= REFERENCE
         best[page] = max(best.get(page, 0.0), score)
     return sorted(best, key=lambda page: -best[page])[:3]
 

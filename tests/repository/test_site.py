@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tools import check_site, docs_links, draw_validation, finish_site, refresh_docs
+from tools import check_site, docs_links, docs_words, draw_validation, finish_site, refresh_docs
 from tools.draw_validation import KINDS, PAGE, PICTURES
 
 PAGES = sorted((draw_validation.ROOT / "docs").glob("validation*.md"))
 
 
 @pytest.mark.parametrize(
-    "module", [docs_links, draw_validation, finish_site, refresh_docs], ids=lambda one: one.__name__
+    "module", [docs_links, docs_words, draw_validation, finish_site, refresh_docs], ids=lambda one: one.__name__
 )
 def test_examples_of_the_tools(module: object) -> None:
     assert doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE).failed == 0  # type: ignore[arg-type]
@@ -66,9 +66,3 @@ def test_pictures_of_validation_are_small_and_shown() -> None:
 def test_the_table_says_what_is_predicted_now(kind: draw_validation.Kind) -> None:
     """The quick ones; the others are the same code over the rows that tests/evidence scores."""
     assert draw_validation.row_of(kind, kind.rows()) in PAGE.read_text("utf-8"), "run `make validation`"
-
-
-def test_the_landing_page_has_the_same_errors() -> None:
-    page, index = PAGE.read_text("utf-8"), draw_validation.INDEX.read_text("utf-8")
-    assert draw_validation.shortened(page, index) == index
-    assert all(f"[{kind.title}]" in index for kind in KINDS)

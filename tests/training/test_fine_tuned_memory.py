@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from dragonscale.commands.compare.ask_training import ask
 from dragonscale.commands.questions.train import TrainQuestion
-from dragonscale.commands.train.ask_train import ask
 from dragonscale.commands.train.train_records import TrainReport
 from dragonscale.listener import Listener
 from dragonscale.models import load_model

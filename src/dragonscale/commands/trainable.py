@@ -45,6 +45,8 @@ def _tuned(on: str, name: str, method: str) -> TunedRow | None:
     try:
         request = read_question(TrainQuestion(name, on, method=method))
         job = request.job.on_slice()
+        if job.stack.name == "generic":  # no trainer for this chip is modelled, so none is promised
+            return None
         if least_chips(job, job.slice.chip, None, None) > job.slice.chips:
             return None
         if not search(job, request.job.space).best:

@@ -9,7 +9,7 @@ tools of agents and the functions of the library.
 
         Returns a `TrainReport`: …
         \"""
-        from dragonscale.commands.train.ask_train import ask
+        from dragonscale.commands.compare.ask_training import ask
 
         return ask
 
@@ -218,9 +218,8 @@ def in_python(text: str, fields: Fields) -> str:
 
     # the odd parts are command lines in backquotes, which stay as a shell takes them
     parts = re.split(r"(`dscale [^`]*`)", text)
-    parts[::2] = [
-        re.sub(r"(--[a-z][a-z0-9-]*)(?![\w-])( [\w./:%,=*+-]+(?<![.,:]))?", keyword, part) for part in parts[::2]
-    ]
+    flag = re.compile(r"(--[a-z][a-z0-9-]*)(?![\w-])( [\w./:%,=*+-]+(?<![.,:]))?")
+    parts[::2] = [flag.sub(keyword, part) for part in parts[::2]]
     return "".join(parts)
 
 

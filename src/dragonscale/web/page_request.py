@@ -107,7 +107,7 @@ def _brief(command: str, question: Any, listener: Listener) -> Any:
     if command == "serve":
         from dragonscale.commands.serve.ask_serve import ask
     else:
-        from dragonscale.commands.train.ask_train import ask
+        from dragonscale.commands.compare.ask_training import ask
     return ask(question, listener, brief=True)
 
 

@@ -47,7 +47,8 @@ def test_groups_of_one_form_may_lie_on_two_tiers() -> None:
         ("NVIDIA H800 PCIe", 85e9, "", "h800"),
         ("NVIDIA RTX A1000", 8.5e9, "", ""),
         ("NVIDIA GH200 480GB", 102e9, "gh200", "gh200"),
-        ("NVIDIA GeForce RTX 4090 Laptop GPU", 17e9, "", "rtx4090"),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", 17e9, "rtx4090-laptop", "rtx4090-laptop"),
+        ("NVIDIA GeForce RTX 3080 Ti Laptop GPU", 17e9, "", "rtx3080ti"),
     ],
 )
 def test_a_device_is_a_chip_only_by_whole_words(device: str, memory: float, chip: str, nearest: str) -> None:

@@ -24,7 +24,7 @@ class CalcQuestion(Question):
     """An expression such as '1e12 FLOP / v6e.bf16', with names of chips, slices, models and closed forms; 'B=64;
     2*B' assigns, and an equation is solved for its unknown. Each answer of several is printed: 'v5p.registers;
     v5p.registers / v5p.cores'."""
-    find: Text = Text("", "WORDS", group=SHOW)
+    find: Text = shared.FIND.but()
     """Search functions and the course's problems by words: 'switch bytes'."""
     to: Several = shared.TO.but(value="UNIT", group=SHOW)
     """The unit of the answer: ms, days, GiB, TFLOP/s, $/h, % …"""
@@ -93,7 +93,7 @@ class LearnQuestion(Question):
     """Show the worked solution and the answer."""
     list: Switch = Switch(group=SHOW)
     """List the problems instead of asking them."""
-    find: Text = Text("", "WORDS", group=SHOW)
+    find: Text = shared.FIND.but()
     """Search the problems, and functions of the calculator, by words: 'mean hops'."""
     progress: Text = Text("", "FILE", FILES, offers="files")
     """The file that keeps what you solved; a file of your data folder without it."""

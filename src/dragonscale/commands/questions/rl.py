@@ -55,13 +55,13 @@ class RlQuestion(Question):
     )
     """The framework: nemo-rl, verl, openrlhf, slime, areal, trl, skyrl, swift, unsloth, generic; auto: the best of
     nemo-rl and verl."""
-    method: Text = Text("", "METHOD", flag.TUNING, offers=("full", "lora", "qlora"))
+    method: Text = shared.METHOD.but(offers=("full", "lora", "qlora"))
     """What is trained of the policy: every weight (full, the default), or lora or qlora adapters, which need no
     reference model."""
     lora_rank: Whole = shared.LORA_RANK
     lora_targets: Text = shared.LORA_TARGETS
     frozen: Text = shared.FROZEN
-    memory_fraction: Real = Real(None, "PART", SOFTWARE, limits=(0.01, 1.0), also=("--gpu-memory-utilization",))
+    memory_fraction: Real = shared.MEMORY_FRACTION.but(also=("--gpu-memory-utilization",))
     """The part of a chip's memory that the engine takes (0.6); by --stack without it."""
     host_memory: flag.Text = Text("", "BYTES", flag.WHERE)
     """Memory of each host (96GB); what hosts of such chips usually have without it."""

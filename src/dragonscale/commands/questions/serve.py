@@ -55,10 +55,10 @@ class ServeQuestion(Question):
     """Say what would be better than --plan on the same chips (a plan of another software always)."""
     batch: Text = shared.BATCH.but(default="", value="SEQS", group=PLAN)
     """Sequences that decode at once; every number of them without it."""
-    measured: Text = Text("", "FIGURE", PLAN)
+    measured: Text = shared.MEASURED.but(value="FIGURE")
     """What was measured: 335 tok/s, 62 tok/s/user, 5.99 req/s, 26ms TPOT, 500ms TTFT, 48s for the whole run. Is it
     normal, and if not, why?"""
-    requests: Whole = Whole(None, "N", PLAN, limits=(1, 100_000))
+    requests: Whole = shared.REQUESTS.but(group=PLAN)
     """Prompts of mixed lengths that are sent at once, as offline benchmarks do: how long they take."""
     cached: Real = Real(0.0, "PART")
     """The part of each prompt that a prefix cache has already."""

@@ -44,6 +44,10 @@ MEASURED = Text("", "STEP", flag.PLAN)
 TFLOP/s) or of all (8 samples/s, 0.12 it/s). Where did the rest go?"""
 LENGTHS = Text("", "FILE", offers="files")
 """How long sequences are: a file of lengths in tokens, one to a line, or how they vary."""
+REQUESTS = Whole(None, "N", limits=(1, 100_000))
+"""How many requests in all."""
+FIND = Text("", "WORDS", group=flag.SHOW)
+"""Search problems and functions by words: 'switch bytes'."""
 MTBF = Text("", "TIME", flag.RUN)
 """Time between failures (3h)."""
 CAPACITY = Real(0.0)
@@ -84,7 +88,7 @@ LORA_TARGETS = Text("", "WHAT", flag.TUNING)
 """Matmuls that get adapters: all (the default), attention, or names of modules (q_proj,v_proj)."""
 FROZEN = Text("", "DTYPE", flag.TUNING, offers=("bf16", "nf4", "int8", "fp8", "fp32"))
 """Format of the frozen weights below adapters: bf16 without it, nf4 for qlora."""
-ATTENTION = Text("", "KIND", flag.TUNING, offers=("flash", "sdpa", "eager"), also=("--attn-implementation",))
+ATTENTION = Text("", "KIND", flag.TUNING, offers=("flash", "sdpa", "eager"), dash="--attn-implementation")
 """Attention of the trainer: flash and sdpa are one kernel, eager writes its scores out; as the software has it for the
 model without it."""
 TEACHER = Thing("", "MODEL", flag.TUNING, offers="models")

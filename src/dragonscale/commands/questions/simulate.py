@@ -27,7 +27,7 @@ class SimulateQuestion(Question):
     """Clients that each wait for their output before they ask again, instead of a rate."""
     ramp: Text = Text("", "TIME")
     """Time over which the clients begin, one after another (0s: all at once); without it, that of one request."""
-    requests: Text = Text("10000", "N")
+    requests: Text = Text.of(shared.REQUESTS, default="10000")
     """How many requests in all; without it more where more than 2,000 are in flight at a time."""
     prompt: Text = shared.PROMPT.but(default="")
     """Prompt tokens, on average (2048)."""

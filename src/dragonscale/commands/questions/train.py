@@ -144,7 +144,7 @@ class CompareQuestion(Question):
     """Serving: the TPOT to hold (30ms)."""
     rate: Text = shared.RATE.but()
     """Serving: requests that come to each side (3/s): what it serves, and its latencies."""
-    requests: Whole = Whole(None, "N", limits=(1, 100_000))
+    requests: Whole = shared.REQUESTS.but()
     """Serving: requests of that load in all; without --rate they come at once."""
     kv_dtype: Text = shared.KV_DTYPE.but()
     """Serving: format of the KV cache."""

@@ -19,11 +19,11 @@ from dragonscale.commands.serve.max_rate import SustainedRow, max_rates
 from dragonscale.commands.serve.measured import counted_runs, measured_report
 from dragonscale.commands.serve.notes import answer_notes, at_most, brief_notes
 from dragonscale.commands.serve.recommended_reason import CHEAPER, recommended_reason
-from dragonscale.commands.serve.remedies import left_out, missed
 from dragonscale.commands.serve.rungs import climb, needed_text, rung_rows
 from dragonscale.commands.serve.serve_question import ServeAsked
 from dragonscale.commands.serve.serve_records import ConfigReport, ServeReport, ServeRequest
 from dragonscale.commands.serve.serve_verdict import verdict_text
+from dragonscale.commands.serve.serving_remedies import left_out, missed
 from dragonscale.commands.serve.unfit import unfit
 from dragonscale.commands.serve.variant_records import FrontierPoint
 from dragonscale.commands.serve.variants import disaggregation_report, prefix_report, speculation_report

@@ -16,7 +16,7 @@ def _row(job: ServeAsked, config: Config, row: HeldAgainst) -> BesideRow:
     state = row.config.state
     asked = degrees_text(config.plan)
     if row.config.chips == config.chips:
-        asked = config.plan.compute
+        asked = config.plan.weights
         if row.config.plan.weights == config.plan.weights:
             asked = f"a cache in {config.plan.kv}"
     return BesideRow(

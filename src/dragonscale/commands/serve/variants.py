@@ -8,8 +8,8 @@ from typing import Any
 from dragonscale.commands.record import shared
 from dragonscale.commands.serve import serve_records as records
 from dragonscale.commands.serve.config import config_report
-from dragonscale.commands.serve.remedies import drafter
 from dragonscale.commands.serve.serve_question import ServeAsked
+from dragonscale.commands.serve.serving_remedies import drafter
 from dragonscale.commands.serve.variant_records import DrafterRow, DraftRow
 from dragonscale.physics.numbers import first_number
 from dragonscale.physics.units import render

@@ -6,8 +6,8 @@ from typing import Any
 
 from dragonscale.blocks.sheet import NextStep, Sheet
 from dragonscale.commands.given import check_named, unnamed
-from dragonscale.commands.questions.flag import fields_of, written
-from dragonscale.commands.questions.train import CompareQuestion, TrainQuestion
+from dragonscale.commands.questions.flag import written
+from dragonscale.commands.questions.train import TrainQuestion
 from dragonscale.commands.record import Face, Record, bind
 from dragonscale.commands.train.answered_slice import chosen_slice, first_verdict, written_slice
 from dragonscale.commands.train.best_report import best_report
@@ -48,28 +48,13 @@ OF_SEARCH = ("tokens", "price", "pricing", "owned", "dtype", "fix", "remat", "op
 SLOWER = 1.005
 
 
-def ask(question: TrainQuestion, listener: Listener, brief: bool = False) -> Any:
-    """A question answered, with notes on how it was read told first; in brief, a given plan by itself. Several stacks
-    or methods are compared."""
-    if "," in f"{question.stack}{question.method}":
-        return _compared(question, listener)
+def ask(question: TrainQuestion, listener: Listener, brief: bool = False) -> TrainReport:
+    """A question about one stack and method answered, with notes on how it was read told first; in brief, a given plan
+    by itself. (`ask_training` compares several.)"""
     request = understood(question)
     for note in request.notes:
         listener.note(note)
     return _answer(request, listener.step, brief, listener.notes)
-
-
-def _compared(question: TrainQuestion, listener: Listener) -> Any:
-    """The comparison of several stacks or methods."""
-    # comparisons ask this module for each side
-    from dragonscale.commands.compare.ask_compare import ask as ask_compare
-
-    names = {field.name for field in fields_of(CompareQuestion)} & {field.name for field in fields_of(TrainQuestion)}
-    flags: dict[str, Any] = {name: getattr(question, name) for name in names}
-    if question.stack == AUTO:
-        flags["stack"] = ""
-    plan = written(question.plan)
-    return ask_compare(CompareQuestion(things=(plan,) if plan else (), **flags), listener)
 
 
 def understood(question: TrainQuestion) -> TrainRequest:
@@ -178,7 +163,7 @@ def _given(request: TrainRequest, plan: Plan, progress: Progress | None) -> Answ
     assessed = answered.first.assessed
     if not request.question.alone:
         add_comparison(request, answered, assessed, progress)
-    if assessed.feasible:
+    if assessed.feasible and assessed.job.tuning.tunes:
         answered.report.margins = margin_notes(assessed.job, assessed.plan)
     if measured is not None:
         answered.report.measured = measured_row(assessed, measured.seconds)

@@ -66,7 +66,7 @@ def train():
     >>> import dragonscale as ds
     >>> ds.train("llama3-8b", on="h100:8", batch="64seq", seq=8192).plot("memory")  # doctest: +SKIP
     """
-    from dragonscale.commands.train.ask_train import ask
+    from dragonscale.commands.compare.ask_training import ask
 
     return ask
 
@@ -161,7 +161,7 @@ def simulate():
     return ask
 
 
-@command(SweepQuestion, PLANNING, "howto/sweep-on-a-cluster", ("explain", "table"), _SWEEP_CHARTS, tool=False)
+@command(SweepQuestion, PLANNING, "sweep", ("explain", "table"), _SWEEP_CHARTS, tool=False)
 def sweep():
     """Many questions at once, on all cores or a Ray cluster: resumable, one bad entry never stops the rest.
 

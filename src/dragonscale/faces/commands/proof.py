@@ -246,7 +246,7 @@ def run_train():
     return ask_train
 
 
-@command(RunServeQuestion, PROOF, "run-serve", ("explain",), tool=False)
+@command(RunServeQuestion, PROOF, "run", ("explain",), tool=False)
 def run_serve():
     """Serve: the plan as an OpenAI-compatible server on the devices there are, beside what it promised.
 

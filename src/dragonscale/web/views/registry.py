@@ -37,7 +37,7 @@ def blocks_of(sheet: Sheet) -> list[dict[str, Any]]:
 
     >>> from dragonscale.blocks.sheet import Prose, Sheet
     >>> blocks_of(Sheet((Prose("Bound by compute."),)))
-    [{'kind': 'Prose', 'text': 'Bound by compute.', 'tone': ''}]
+    [{'kind': 'Prose', 'text': 'Bound by compute.', 'tone': '', 'level': 'brief'}]
     """
     return [{"kind": type(block).__name__, **_told(block)} for block in sheet.blocks]
 
