@@ -85,7 +85,7 @@ def read(words: Sequence[str]) -> tuple[Any, Any]:
     """The command of a command line and its question, read as `dscale` reads them."""
     command, rest = find_command(list(words))
     assert command is not None, words
-    return command, command.question(**read_arguments(command.fields(), rest, command.name))
+    return command, command.question(**read_arguments(command.fields(), rest, command.name).values)
 
 
 def asked(words: Sequence[str]) -> Any:

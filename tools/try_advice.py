@@ -31,6 +31,7 @@ from dragonscale.commands.rl.rl_records import RlReport
 from dragonscale.commands.serve.answer import answer as answer_serving
 from dragonscale.commands.serve.serve_question import read_question as read_serving
 from dragonscale.commands.serve.serve_records import ServeReport
+from dragonscale.commands.serve.variant_records import RungRow
 from dragonscale.commands.simulate.simulate_records import SimulateReport
 from dragonscale.commands.train.train_records import TrainReport
 from dragonscale.errors import REFUSED, sentence_of
@@ -45,7 +46,8 @@ APART = 0.015
 SAME_STEP = 0.01
 """How far a step may be from the one that was said, over it: three digits are printed."""
 REFUSED_CODE, INFEASIBLE_CODE = 2, 3
-_COMMAND = re.compile(r"`(dscale [^`]+)`")
+_COMMAND = re.compile(r"(?<!is read as )`(dscale [^`]+)`")
+"""A command that is said to work; what a name is read as is only the beginning of one."""
 _PLACEHOLDER = re.compile(r"\b[A-Z]{3,}\b|…")
 """A command with a word in capitals is a form to fill in."""
 _GUESS = re.compile(r"did you mean '?([^'?\s][^'?]*?)'?\?")
@@ -64,11 +66,13 @@ class Trial:
 
 @dataclass(frozen=True)
 class Mistake:
-    """A line with one thing wrong in it, and that word; of a far one nothing may be suggested."""
+    """A line with one thing wrong in it, and that word; of a far one nothing may be suggested. One that is answered all
+    the same, as a flag of other software is, has what the answer must say of how it was read (`taken`)."""
 
     line: str
     wrong: str
     far: bool = False
+    taken: str = ""
 
 
 @dataclass(frozen=True)
@@ -128,7 +132,7 @@ def asked(line: str) -> tuple[Any, Any]:
     """The command of a line and its question."""
     command, rest = app.find_command(shlex.split(line)[1:])
     assert command is not None, line
-    given = read_arguments(command.fields(), rest, command.name)
+    given = read_arguments(command.fields(), rest, command.name).values
     names = {field.name for field in command.asked()}
     return command, command.question(**{name: value for name, value in given.items() if name in names})
 
@@ -240,6 +244,8 @@ FORMATS = ("weights", "compute", "kv_dtype", "attention", "dtype", "quantize")
 
 
 def _follow_serving(command: Any, report: ServeReport, given: Any) -> Done:
+    for rung in report.rungs:
+        yield rung.text, _climbs(report, rung, answered(command, replace(given, **_typed(rung.flags))))
     for one in report.changes:
         question = given
         if one.flags.get("plan") or "quantize" in one.flags:
@@ -257,7 +263,29 @@ def _follow_serving(command: Any, report: ServeReport, given: Any) -> Done:
             yield one.text, "" if result.exit_code != INFEASIBLE_CODE else "does not fit"
 
 
-NUMBERS: dict[str, Any] = {"max_seqs": int, "token_budget": int, "memory_fraction": float}
+NUMBERS: dict[str, Any] = {
+    "max_seqs": int,
+    "token_budget": int,
+    "memory_fraction": float,
+    "drafts": int,
+    "disaggregate": lambda _: True,
+}
+
+
+def _climbs(report: ServeReport, rung: RungRow, result: Any) -> str:
+    """What is wrong with an addition to the plain launch: it is refused, or gives another gain than was said."""
+    if isinstance(result, str):
+        return f"refused: {result}"
+    if result.exit_code:
+        return f"exit code {result.exit_code}: {result.headline()}"
+    if rung.gain is None or result.disaggregation is not None:  # whose gain is against the pools' own chips
+        return ""
+    before, after = report.configs[0], result.configs[0]
+    if before.cost_usd_per_mtok is None or after.cost_usd_per_mtok is None:
+        gain = after.output_tokens_per_s_per_chip / before.output_tokens_per_s_per_chip - 1
+    else:
+        gain = before.cost_usd_per_mtok / after.cost_usd_per_mtok - 1
+    return "" if abs(gain - rung.gain) <= APART else f"{rung.gain:+.1%} said, {gain:+.1%} found"
 
 
 def _typed(flags: dict[str, str]) -> dict[str, Any]:
@@ -333,6 +361,10 @@ def try_mistake(mistake: Mistake) -> list[Trial]:
     """A line with a mistake in it, and what its message says to type."""
     outcome = run(mistake.line)
     message = " ".join(outcome.text.split())
+    if mistake.taken:
+        said = outcome.code != REFUSED_CODE and mistake.taken in message
+        fault = "" if said else f"exit code {outcome.code}, not said: {mistake.taken}"
+        return [*_try_commands(mistake.line, message), Trial(mistake.line, message, fault)]
     if outcome.code not in (REFUSED_CODE, INFEASIBLE_CODE):
         return [Trial(mistake.line, "", f"exit code {outcome.code}, no error")]
     trials = list(_try_commands(mistake.line, message))

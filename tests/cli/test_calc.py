@@ -96,7 +96,7 @@ def test_value_and_unit(text: str) -> None:
 REFUSED = {
     "a100.fp8": "has no fp8 matmul; peak(a100, fp8)",
     "3GB = 1s": "over a rate they are a time: 3GB / h100.hbm_bandwidth",
-    "factorial(5)": "says where all of them are listed",
+    "factorial(5)": "`dscale calc --find factorial` searches by words",
     "goodput": "goodput is a function; write goodput(hosts, rate",
     "3 bytes + 2s": "adds bytes and s",
     "16GB + 3": "say what the number counts",
@@ -136,7 +136,7 @@ REFUSED = {
     "__import__('os')": "no function",
     "(1).__class__": "one value",
     "@": "cannot be read",
-    "": "nothing to calculate",
+    "": "Give an expression",
     "best_drafts(1s, 0.1s, 0.9, most=1e6)": "the most",
     "B=[1, 2]; C=[" + "1, " * 40 + "1]; B*C": "combinations",
     "(a+b+c+d)^9": "too long to write out",

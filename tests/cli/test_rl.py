@@ -4,8 +4,10 @@ import pytest
 
 import dragonscale as ds
 from dragonscale.errors import InputError
+from dragonscale.faces.cli import main
 from dragonscale.physics.units import render
 
+LONG = ["--on", "h100:16", "--prompts", "32", "--samples", "8", "--output", "32k", "--stack", "nemo-rl"]
 SMALL = {"on": "h100:16", "prompts": 32, "samples": 8, "output": "2k", "stack": "nemo-rl"}
 
 
@@ -152,12 +154,18 @@ def test_a_chip_that_no_slice_of_holds_the_step_is_said_so_once():
         ({"prompts": 10**6}, "at most 65,536"),
         ({"rollout_dtype": "int1"}, "format of rollouts"),
         ({"rollout_dtype": "fp8", "on": "a100:16"}, "vllm does not generate in fp8 on NVIDIA A100"),
-        ({"output": "32k"}, "has a context of 8,192 tokens"),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(words, told):
     with pytest.raises(InputError, match=told):
         ds.rl("llama3-8b", **(SMALL | words))
+
+
+def test_answers_beyond_the_context_are_planned_and_said_so(capsys):
+    assert main(["rl", "llama3-8b", *LONG]) == 0
+    told = " ".join(capsys.readouterr().err.split())
+    assert "has a context of 8,192 tokens, and prompt and output are 33,280" in told
+    assert "Positions are taken as extended here." in told
 
 
 def test_tpus_are_planned_without_a_framework():

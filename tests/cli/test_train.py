@@ -118,8 +118,10 @@ def test_nothing_feasible_is_a_result(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_a_plan_that_does_not_fit_says_why(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed([*ASKED, "--plan", "data=16,zero=0"], capsys, code=3)
-    assert "cannot run  it needs" in text
-    assert "the given plan cannot run" in " ".join(text.split())
+    assert text.startswith("Does not run: it needs ")
+    told = " ".join(text.split())
+    assert "cannot run it needs" in told
+    assert "the given plan cannot run" in told
     text = printed([*ASKED, "--plan", "fsdp=3"], capsys, code=3)
     assert "the plan is for 3 chips" in text
 
@@ -318,7 +320,6 @@ WRONG = {
     "too much slack": ([*ASKED, "--slack", "80%"], "from 0 to 50%"),
     "measured without plan": ([*ASKED, "--measured", "8.2s"], "needs the plan"),
     "measured at no MFU": ([*ASKED, "--plan", "fsdp=16", "--measured", "0%"], "an MFU is a part of"),
-    "measured without unit": ([*ASKED, "--plan", "fsdp=16", "--measured", "8.2"], "no unit"),
     "several with plan": (
         ["train", "llama3-8b", "--on", "h100:8,h100:16", *ASKED[4:], "--plan", "fsdp=8"],
         "needs a slice",
@@ -334,6 +335,16 @@ WRONG = {
     "chart without plot": ([*ASKED, "--chart", "time"], "add --plot"),
     "no flag like it": ([*ASKED, "--disaggregate"], "'--disaggregate'. See"),
 }
+
+
+def test_a_measured_step_without_a_unit_is_in_seconds_and_said_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*ASKED, "--plan", "fsdp=16", "--measured", "8.2"]) == 0
+    bare = capsys.readouterr()
+    assert "--measured 8.2 has no unit and is read as 8.2s." in bare.err
+    assert main([*ASKED, "--plan", "fsdp=16", "--measured", "8.2s"]) == 0
+    told = capsys.readouterr()
+    assert told.out == bare.out
+    assert "no unit" not in told.err
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -519,3 +530,19 @@ def test_next_verifies_for_the_stack_whose_memory_was_printed(capsys: pytest.Cap
     assert told.splitlines()[-1].endswith(" --stack megatron-lm")
     own = printed([*asked, "--fix", "zero=3,schedule=1f1b", "--stack", "dragonscale"], capsys)
     assert own.splitlines()[-1].endswith(" --stack dragonscale")
+
+
+NAMED = [
+    ([], ["--optimizer", "adam"]),
+    ([], ["--fix", "optimizer=adam"]),
+    (["--plan", "fsdp8"], ["--optimizer", "adam"]),
+]
+
+
+@pytest.mark.parametrize(("plan", "flags"), NAMED)
+def test_an_optimizer_that_is_named_is_kept(plan: list[str], flags: list[str], capsys: pytest.CaptureFixture) -> None:
+    """Axolotl has Adam's moments in bf16 by default."""
+    job = ["train", "llama3-8b", "--on", "h100:8", "--method", "full", "--batch", "16seq", "--seq", "4096", *plan]
+    job += ["--remat", "block", "--stack", "axolotl", "--json"]
+    assert json.loads(printed(job, capsys))["plans"][0]["plan"]["optimizer"] == "adam-bf16"
+    assert json.loads(printed([*job, *flags], capsys))["plans"][0]["plan"]["optimizer"] == "adam"

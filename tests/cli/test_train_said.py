@@ -117,8 +117,8 @@ def test_trainium_has_trainers_that_are_not_modelled(capsys: pytest.CaptureFixtu
 def test_a_given_plan_that_no_building_trainer_runs_is_judged_by_the_nearest(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Of those that build GPT-NeoX, none has a pipeline."""
-    job = ["gpt-neox-20b", "--on", "a100:32", "--batch", "256seq", "--seq", "2048", "--alone"]
+    """Of those that build Falcon, none has a pipeline."""
+    job = ["falcon-40b", "--on", "a100:32", "--batch", "256seq", "--seq", "2048", "--alone"]
     work = answered([*job, "--plan", "pp4 tp2 fsdp4 z1"], capsys)["workload"]
     assert work["stack"] == "megatron-lm"
     assert "no trainer modelled here that does runs this plan" in work["stack_why"]

@@ -3,8 +3,10 @@ without."""
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
+from dragonscale.exports.engines.llamacpp import MAX_UBATCH
 from dragonscale.exports.target import Target, of_kind
 from tests.exports.drawn import read_back, same_serving, same_training, serving_runs, training_runs
 
@@ -44,6 +46,10 @@ def _check_serving(target: Target, seed: int, tries: int) -> int:
             f"{run.file.speculation}"
         )
         expected = run.file if made.as_run is None else replace(run.file, plan=made.as_run)
+        if any(difference.instead.startswith("they run in parts of ") for difference in made.differences):
+            # llama.cpp computes fewer tokens at once than were planned, and says so
+            assert target.name == "llamacpp"
+            expected = replace(expected, launch=msgspec.structs.replace(expected.launch, token_budget=MAX_UBATCH))
         assert same_serving(back.file, expected) == [], said
         bare, _ = read_back(target, run, header=False)
         degrees = ("tensor", "data", "expert", "pipe")
@@ -56,7 +62,10 @@ def _check_serving(target: Target, seed: int, tries: int) -> int:
 
 @pytest.mark.parametrize("target", of_kind("training"), ids=lambda one: one.name)
 def test_training_plans_come_back(target: Target) -> None:
-    assert _check_training(target, 1, 2000 if target.tunes else 300) >= 3
+    tries = 2000 if target.tunes else 300
+    if target.name == "deepspeed":  # its config cannot say a pipeline, which most drawn plans have
+        tries = 900
+    assert _check_training(target, 1, tries) >= 3
 
 
 @pytest.mark.parametrize("target", of_kind("serving"), ids=lambda one: one.name)

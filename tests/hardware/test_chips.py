@@ -36,6 +36,7 @@ NVIDIA = [
 ]
 NVIDIA += ["a6000", "a6000-nvlink", "rtx3090-nvlink", "rtx6000ada", "h100-pcie", "h100-nvl", "h200-nvl", "h20-3e"]
 NVIDIA += ["rtxpro6000-ws", "gb10"]
+NVIDIA += ["a30", "a800", "l40"]
 NVIDIA += [*CARDS, "v100-16gb"]
 AMD = ["mi300x", "mi325x", "mi350x", "mi355x"]
 GPUS = NVIDIA + AMD
@@ -111,7 +112,17 @@ FAR_APART = {
 }
 FAR_APART |= {("v100-16gb", path, source): why for (chip, path, source), why in FAR_APART.items() if chip == "v100"}
 ETHERNET = {"v100", "t4", "l4", "l40s", "a10", "a10g", "rtx3090", "rtx4090", "rtx5090", "rtxpro6000", "gb10"}
-ETHERNET |= {"a6000", "a6000-nvlink", "rtx3090-nvlink", "rtx6000ada", "rtxpro6000-ws", "v100-16gb", *CARDS}
+ETHERNET |= {
+    "a30",
+    "l40",
+    "a6000",
+    "a6000-nvlink",
+    "rtx3090-nvlink",
+    "rtx6000ada",
+    "rtxpro6000-ws",
+    "v100-16gb",
+    *CARDS,
+}
 SWITCHED = ("h100", "h20", "h20-3e", "h200", "h800", "b200", "gb200", "b300", "gb300")
 MXU_PASSES = {"v6e": 2, "tpu7x": 2}
 """MXUs whose stated number and size give only half of the stated peak; see the comments in the files."""
@@ -333,6 +344,7 @@ def test_siblings_differ_only_where_they_should() -> None:
     changed = {
         ("h100", "h200"): {"memory.hbm.capacity", "memory.hbm.visible", "memory.hbm.bandwidth", *PRICES},
         ("a100", "a100-40gb"): {"memory.hbm.capacity", "memory.hbm.visible", "memory.hbm.bandwidth", *PRICES},
+        ("a100", "a800"): {"levels.node.bandwidth", "structure.nvlink_links", *PRICES},
         ("h100", "h800"): {"levels.node.bandwidth", "matrix.fp64", "structure.nvlink_links", *PRICES},
     }
     for (one, other), expected in changed.items():
@@ -343,6 +355,9 @@ def test_siblings_differ_only_where_they_should() -> None:
 
 
 UNPRICED = {
+    "a30",
+    "a800",
+    "l40",
     "gh200-144gb",
     "rtxpro6000-ws",
     "h20",

@@ -162,10 +162,10 @@ def test_every_command_takes_a_price_and_says_where_none_is_known(command: str, 
             return answer["plans"][0]["cost_usd"]
         return (answer["rates"] if command == "simulate" else answer["configs"][0])["cost_usd_per_mtok"]
 
-    text, answer = told()
+    text, answer = told("--explain")
     assert "No price is known for h20" in text.replace("\n", " ")
     assert cost(answer) is None
-    text, one = told("--price", "2/h")
+    text, one = told("--price", "2/h", "--explain")
     assert "at $2.00/h given" in " ".join(text.split())
     _, twice = told("--price", "h20=4/h,v5e=1/h")
     assert cost(twice) == pytest.approx(2 * cost(one))

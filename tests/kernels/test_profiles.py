@@ -12,6 +12,7 @@ from tests.hardware.owned import APPLE, CARDS, OTHER_CARDS
 FITTED = ("h100", "h200", "b200")
 GENERIC = {"a10", "a10g", "l4", "l40s", "rtx3090", "rtx4090", "rtx5090", "rtxpro6000", "a6000", "rtx6000ada", "gb10"}
 GENERIC |= {
+    "l40",
     "a6000-nvlink",
     "rtx3090-nvlink",
     "rtxpro6000-ws",

@@ -30,7 +30,9 @@ TRIED = (
     "prefix",
     "search_s",
     "rungs",
+    "releases",
     "counted_runs",
+    "beside",
 )
 
 
@@ -55,7 +57,10 @@ def test_serving_in_brief_has_the_numbers_of_the_full_answer() -> None:
     assert not brief.advice
     assert not brief.limits
     assert full.limits
-    assert told(brief.to_dict()) == told(full.to_dict())
+    # the full verdict goes on with what stands beside the plan
+    fits = brief.verdict.removesuffix(".")
+    assert full.verdict.startswith(f"{fits}; beside one chip, tp8 is ")
+    assert told(brief.to_dict() | {"verdict": full.verdict}) == told(full.to_dict())
 
 
 def test_limits_are_solved_when_they_are_asked_for() -> None:

@@ -113,7 +113,7 @@ def test_a_search_offers_what_frees_something(model, expected):
 def test_what_is_recommended_fits_without_modules_that_free_nothing():
     """Given a microbatch and a mesh that hold too much, the search recomputes what frees enough."""
     job = make_job(load_model("llama3-70b"), parse_slice("h100:1024"), 512, 8192, "megatron-core")
-    mesh = Space(fixed={"fsdp": 512, "tensor": 2, "pipe": 1}, zero=(3,), names=frozenset({"zero"}))
+    mesh = Space(fixed={"fsdp": 512, "tensor": 2, "pipe": 1}, zero=(3,), named=frozenset({"zero"}))
     best = search(job, mesh, 1).best[0]
     assert best.plan.remat == "block:22"
     verdict = judge_one(job, best.plan)

@@ -243,7 +243,7 @@ def test_epochs_and_the_usual_sequence_of_a_dataset(tmp_path):
     path.write_text("200000\n")
     assert with_lengths(TrainQuestion("llama3-8b", "h100:1", **words))[0].seq == "8192"
     wrong: tuple[tuple[dict[str, Any], str], ...] = (
-        ({"epochs": 3}, "give its --lengths FILE too"),
+        ({"epochs": 3}, "give its --lengths FILE, or how many --examples it has and their mean"),
         ({"epochs": 3, "tokens": "1M", **words}, "both say how long"),
         ({"epochs": 0, **words}, "more than 0"),
     )

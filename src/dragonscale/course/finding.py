@@ -1,8 +1,8 @@
 """A search by words over what the course and the calculator have: functions by what they give, problems by what they
 ask.
 
->>> [match.name for match in find_by_words("ingress switch bytes")][:1]
-['switch_traffic']
+>>> [match.name for match in find_by_words("ingress switch bytes")][:2]
+['gpus.bytes-through-the-switch', 'switch_traffic']
 """
 
 import inspect

@@ -216,7 +216,12 @@ def in_python(text: str, fields: Fields) -> str:
             return f"{names[flag]}={match[2] or ''}"
         return f'{names[flag]}="{value}"'
 
-    return re.sub(r"(--[a-z][a-z0-9-]*)(?![\w-])( [\w./:%,=*+-]+(?<![.,:]))?", keyword, text)
+    # the odd parts are command lines in backquotes, which stay as a shell takes them
+    parts = re.split(r"(`dscale [^`]*`)", text)
+    parts[::2] = [
+        re.sub(r"(--[a-z][a-z0-9-]*)(?![\w-])( [\w./:%,=*+-]+(?<![.,:]))?", keyword, part) for part in parts[::2]
+    ]
+    return "".join(parts)
 
 
 @functools.cache

@@ -210,7 +210,7 @@ def _read_plan(thing: Any) -> Contender:
     """A plan as it was written, with the step that was measured of it.
 
     >>> _read_plan("tp8 pp4=8.2s")
-    Contender(plan='tp8 pp4', on='', software='', measured='8.2s')
+    Contender(plan='tp8 pp4', on='', software='', measured='8.2s', method='')
     >>> _read_plan("tp=8,pp=4").plan, _read_plan("Best").plan
     ('tp=8,pp=4', '')
     """

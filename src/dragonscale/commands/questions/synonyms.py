@@ -335,8 +335,8 @@ class OtherCommand:
 def command_meant(name: str, rest: Sequence[str]) -> OtherCommand:
     """What is asked for by a command of other software.
 
-    >>> command_meant("infer", ["llama3-8b"]).command, command_meant("fit", ["llama3-8b"]).sentence[:58]
-    (('serve',), 'Whether a job fits is answered by `dscale train llama3-8b`')
+    >>> command_meant("infer", ["llama3-8b"]).command, command_meant("fit", ["llama3-8b"]).sentence[:70]
+    (('serve',), 'Whether a job fits is answered by `dscale train llama3-8b --on h100:8`')
     >>> command_meant("fit", ["--on", "rtx4090"]).command
     ('models',)
     """
@@ -350,7 +350,9 @@ def command_meant(name: str, rest: Sequence[str]) -> OtherCommand:
             flags = []
         return OtherCommand((command, *flags))
     behind = shlex.join(rest) if rest and len(shlex.join(rest)) < 60 else "MODEL"
-    return OtherCommand(sentence=rows["either"].get(name, "").replace("{}", f" {behind}"))
+    slice_named = any(word == CHIPS or word.startswith(f"{CHIPS}=") for word in rest)
+    slice_given = "" if slice_named else f" {CHIPS} h100:8"
+    return OtherCommand(sentence=rows["either"].get(name, "").replace("{}", f" {behind}").replace("{on}", slice_given))
 
 
 def names_with_synonyms(fields: Fields, call: Mapping[str, Any]) -> FlagReading:

@@ -65,11 +65,11 @@ _MEASURES = {"tpot": "tpot", "user": "tpot", "ttft": "ttft"}
 def read_measured(text: str) -> MeasuredFigure:
     """A measured figure: requests or tokens a second (of all, of a user, of a chip; in and out together), or a time.
 
-    >>> texts = ("5.99req/s", "335 tok/s", "62 tok/s/user", "4.3k tok/s total", "26ms TPOT", "TTFT 0.5s", "48s")
+    >>> texts = ("5.99req/s", "335 tok/s", "62 tok/s/user", "4.3k tok/s total", "25ms TPOT", "TTFT 0.5s", "48s")
     >>> [(found.name, found.value) for found in map(read_measured, texts)][:4]
     [('requests', 5.99), ('output', 335.0), ('user', 62.0), ('total', 4300.0)]
     >>> [(found.name, found.value) for found in map(read_measured, texts)][4:]
-    [('tpot', 0.026), ('ttft', 0.5), ('run', 48.0)]
+    [('tpot', 0.025), ('ttft', 0.5), ('run', 48.0)]
     """
     stripped = text.strip()
     quantity: MeasuredFigure | None = None

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from dragonscale.blocks.sheet import several
 from dragonscale.commands.asked_chips import AskedTargets, asked_chips, asked_targets
 from dragonscale.commands.foreign import foreign_plan, serving_file_of, told
 from dragonscale.commands.questions.flag import written
@@ -199,7 +200,9 @@ def _without_dense_data(job: ServeAsked, saved: SavedPlan) -> tuple[SavedPlan, l
     if plan.data == 1 or divisible(job.model).experts or job.force:
         return saved, []
     replica = replace(plan, data=1)
-    note = f"data={plan.data} of a model without experts is {plan.data} replicas of {replica.chips} chips each."
+    note = (
+        f"data={plan.data} of a model without experts is {plan.data} replicas of {several(replica.chips, 'chip')} each."
+    )
     return replace(saved, plan=replica, whole=True), [note]
 
 

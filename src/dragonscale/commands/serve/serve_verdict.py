@@ -17,7 +17,8 @@ def verdict_text(report: ServeReport, job: ServeAsked) -> str:
     first = report.configs[0]
     if report.measured is not None:
         return report.measured.text
-    if report.speculation is not None and report.speculation.asked:
+    # drafts that targets need were not asked for: whether the targets are met comes first
+    if report.speculation is not None and report.speculation.asked and not report.needs:
         return f"{report.speculation.verdict}."
     if job.disaggregate and report.disaggregation is not None:
         return _disaggregation(report.disaggregation)

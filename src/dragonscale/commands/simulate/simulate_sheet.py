@@ -3,7 +3,7 @@ requests."""
 
 from dataclasses import dataclass, replace
 
-from dragonscale.blocks.sheet import BRIEF, EXPLAINED, Block, Column, Facts, Grid, Prose, Sheet, Title, table
+from dragonscale.blocks.sheet import BRIEF, EXPLAINED, Block, Column, Facts, Grid, Prose, Sheet, Title, several, table
 from dragonscale.commands import grids
 from dragonscale.commands.simulate.simulate_records import (
     NAMES,
@@ -131,7 +131,10 @@ def verdict_fact(report: SimulateReport) -> VerdictFact:
     if report.deadline_s:
         parts.append(f"the last ends after {render(report.simulated_s, 's')} of {render(report.deadline_s, 's')}")
     parts.append(", ".join(f"{report.told(name)} of {render(limit, 's')}" for name, limit in report.slo.items()))
-    parts += [_class_verdict(service) for service in report.classes if service.slo]
+    classes = [service for service in report.classes if service.slo]
+    parts += map(_class_verdict, classes)
+    if report.requests.refused and not report.meets_slo and not any(service.refused for service in classes):
+        parts.append(f"{several(sum(report.requests.refused.values()), 'request')} refused")
     if grows:
         parts.append("the queue grows")
     text = "; ".join(filter(None, parts))
@@ -142,6 +145,10 @@ def verdict_fact(report: SimulateReport) -> VerdictFact:
 
 def _class_verdict(service: ClassReport) -> str:
     latencies = ", ".join(f"{NAMES[name]} {service.told(name)}" for name in service.slo)
+    is_late = any(getattr(service.latency[name], at) > service.slo[name] for name, at in service.statistics.items())
+    if service.refused and not service.meets_slo and not is_late:
+        refused = f"{service.refused:,} of {several(service.arrived, 'request')} of {service.name} refused"
+        return f"{refused}; the others meet {latencies}"
     return f"{service.name} {'meets' if service.meets_slo else 'misses'} {latencies}"
 
 

@@ -179,7 +179,7 @@ def _read_space(question: TrainQuestion) -> Space:
     formats = {"dtype": question.dtype, "optimizer": question.optimizer and read_optimizer(question.optimizer)}
     for name, value in formats.items():
         if value and name not in in_fix:
-            space = replace(space, words=replace(space.words, **{name: value}))
+            space = replace(space, words=replace(space.words, **{name: value}), named=space.named | {name})
     if question.remat.strip():
         policies = [read_field("remat", policy) for policy in question.remat.split(",")]
         space = replace(space, remat=tuple(dict.fromkeys(policies)))
@@ -189,9 +189,9 @@ def _read_space(question: TrainQuestion) -> Space:
 def _space_of(plan: Plan, space: Space) -> Space:
     """The space of the plans that split a model as a given one does, on whatever number of data-parallel chips."""
     inner = {axis: getattr(plan, axis) for axis in ("pipe", "expert", "context", "tensor")}
-    names = space.named | {"zero", "remat"}
+    named = space.named | {"zero", "remat"}
     remat = space.remat if plan.remat == Plan().remat else (plan.remat,)
-    return replace(space, zero=(plan.zero,), remat=remat, fixed=space.fixed | inner, words=plan, names=names)
+    return replace(space, zero=(plan.zero,), remat=remat, fixed=space.fixed | inner, words=plan, named=named)
 
 
 def _check_plan(question: TrainQuestion, plan: Plan | None) -> None:

@@ -113,8 +113,20 @@ def checkpoint_for(
         return ServedCheckpoint(repo, "", word, wide_attention, dtype, plan, differences)
     published = _published(repo, model, plan)
     if published:
-        return ServedCheckpoint(published, repo, dtype=dtype, plan=plan, differences=differences)
-    return _quantised_before(repo, dtype, plan, differences)
+        same = _as_published(engine, chip, published, plan)
+        differences = (*differences, *_checkpoints_own(plan, same))
+        return ServedCheckpoint(published, repo, dtype=dtype, plan=same, differences=differences)
+    return _quantised_before(repo, dtype, model, plan, differences)
+
+
+def _as_published(engine: str, chip: Chip, published: str, plan: ServingPlan) -> ServingPlan:
+    """The plan with the matmuls that an engine has on a chip for a checkpoint whose formats are known."""
+    if not is_preset(published):
+        return plan
+    own = own_formats(engine, chip, load_model(published))
+    if own is None or own.weights != plan.weights or own.compute in WIDE:
+        return plan
+    return replace(plan, compute=own.compute)
 
 
 def _published(repo: str, model: Transformer, plan: ServingPlan) -> str:
@@ -129,13 +141,16 @@ def _published(repo: str, model: Transformer, plan: ServingPlan) -> str:
 
 
 def _quantised_before(
-    repo: str, dtype: str, plan: ServingPlan, differences: tuple[PlanDifference, ...]
+    repo: str, dtype: str, model: Transformer, plan: ServingPlan, differences: tuple[PlanDifference, ...]
 ) -> ServedCheckpoint:
     """A checkpoint that nobody is known to publish, by the name that it might have."""
     scheme = _scheme(plan.weights, plan.compute)
-    ending = f"{scheme}-ATTN-{plan.attention.upper()}" if plan.attention else scheme
+    attention = plan.attention
+    if not attention and published_attention(plan.weights, has_latent_cache(model)) == "wide":
+        attention = plan.weights  # unlike in those that are published, so the name has to say it
+    ending = f"{scheme}-ATTN-{attention.upper()}" if attention else scheme
     word = f"./{repo.rstrip('/').rsplit('/', 1)[-1]}-{ending}"
-    kept = f", its attention in {plan.attention}" if plan.attention else ""
+    kept = f", its attention in {attention}" if attention else ""
     note = TERMS.say("quantised_before", word=word, repo=repo, plan=plan, kept=kept, scheme=scheme)
     return ServedCheckpoint(word, repo, dtype=dtype, plan=plan, differences=differences, notes=(note,))
 
@@ -204,7 +219,9 @@ def formats_read(
         elif scheme == "FP8" or (weights, compute) not in pairs(engine, chip):  # "FP8" alone may be scaled by blocks
             compute = (multiplied_in(engine, chip, model, weights) or (weights, compute))[1]
         attention = said["attention"].lower() if said is not None and said["attention"] else ""
-        if not attention and published_attention(weights, has_latent_cache(model)) == "wide":
+        if attention == weights:
+            attention = ""
+        elif not attention and published_attention(weights, has_latent_cache(model)) == "wide":
             attention = wide
         return {"weights": weights, "compute": compute, "attention": attention, "kv": kv}
     if own is None or own.weights in WIDE:

@@ -197,8 +197,8 @@ _NUMBERED = re.compile(r"(?P<series>[a-z]*)(?P<number>\d{1,5})")
 def _series(spelling: str) -> list[str]:
     """Chips whose names have the same letters before a number, those with the nearest numbers first.
 
-    >>> _series("a30")[:3], _series("m6")[:2], _series("cpu")
-    (['a40', 'a10', 'a10g'], ['m5', 'm5max'], [])
+    >>> _series("a20")[:3], _series("m6")[:2], _series("cpu")
+    (['a30', 'a10', 'a10g'], ['m5', 'm5max'], [])
     """
     typed = _NUMBERED.match(spelling)
     if typed is None:

@@ -84,7 +84,7 @@ def _hosted_state(job: Job, space: Space) -> Iterator[Remedy]:
     if space.words.offload != Plan().offload or "offload" in space.named:
         return
     for offload in HOSTED_STATE:
-        hosted = replace(space, words=replace(space.words, offload=offload), names=space.named | {"offload"})
+        hosted = replace(space, words=replace(space.words, offload=offload), named=space.named | {"offload"})
         if (fit := _fit(job, hosted)) is not None:
             yield Remedy({"fix": f"offload={offload}"}, fit)
             return

@@ -24,13 +24,15 @@ from dragonscale.training.search.legal import deals, dim_sizes, shares_kv
 
 SETTINGS = (*AXES, "microbatch", "virtual")
 CHOICES = ("remat", "zero", "schedule", "context_by", "fold")
+_DIFFERING = frozenset({"differing"})
+"""For `Space.named`: the choices that are not the usual ones."""
 
 
 @dataclass(frozen=True)
 class Space:
     """What a search may choose from. `fixed` pins numbers of the plan (`{"tensor": 8}`); words that a search does not
     vary (dtype, optimizer, sequence) are those of `words`; `single` leaves out gradient accumulation: each
-    replica's share of the batch passes at once; `force` searches what the stack cannot run, too. `names` are the
+    replica's share of the batch passes at once; `force` searches what the stack cannot run, too. `named` are the
     settings that were asked for by name; without it, those that are not the usual ones."""
 
     remat: tuple[str, ...] = POLICIES
@@ -42,14 +44,13 @@ class Space:
     fixed: dict[str, int] = field(default_factory=dict)
     single: bool = False
     force: bool = False
-    names: frozenset[str] | None = None
+    named: frozenset[str] = _DIFFERING
 
-    @property
-    def named(self) -> frozenset[str]:
-        """The settings that were asked for by name."""
-        if self.names is not None:
-            return self.names
-        return frozenset(name for name in CHOICES if getattr(self, name) != getattr(Space, name))
+    def __post_init__(self) -> None:
+        # settled here, not when it is read: a copy that `replace` narrows asks for nothing more than its original
+        if self.named is _DIFFERING:
+            differing = (name for name in CHOICES if getattr(self, name) != getattr(Space, name))
+            object.__setattr__(self, "named", frozenset(differing))
 
 
 def parse_space(text: str) -> Space:
@@ -59,10 +60,10 @@ def parse_space(text: str) -> Space:
     ('block', 'none')
     """
     fields: dict[str, Any] = {"fixed": {}, "words": Plan()}
-    names: set[str] = set()
+    named: set[str] = set()
     for part in settings_of(text):
         name, written = read_setting(part, text)
-        names.add(name)
+        named.add(name)
         values: list[Any] = list(dict.fromkeys(read_field(name, option) for option in written.split("|")))
         if name in CHOICES:
             fields[name] = tuple(values)
@@ -72,7 +73,7 @@ def parse_space(text: str) -> Space:
             fields["fixed"][name] = values[0]
         else:
             fields["words"] = replace(fields["words"], **{name: values[0]})
-    return Space(**fields, names=frozenset(names))
+    return Space(**fields, named=frozenset(named))
 
 
 def select_rows(table: dict[str, Any], rows: Any) -> dict[str, Any]:
