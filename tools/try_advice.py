@@ -31,6 +31,7 @@ from dragonscale.commands.rl.rl_records import RlReport
 from dragonscale.commands.serve.answer import answer as answer_serving
 from dragonscale.commands.serve.serve_question import read_question as read_serving
 from dragonscale.commands.serve.serve_records import ServeReport
+from dragonscale.commands.serve.variant_records import RungRow
 from dragonscale.commands.simulate.simulate_records import SimulateReport
 from dragonscale.commands.train.train_records import TrainReport
 from dragonscale.errors import REFUSED, sentence_of
@@ -243,6 +244,8 @@ FORMATS = ("weights", "compute", "kv_dtype", "attention", "dtype", "quantize")
 
 
 def _follow_serving(command: Any, report: ServeReport, given: Any) -> Done:
+    for rung in report.rungs:
+        yield rung.text, _climbs(report, rung, answered(command, replace(given, **_typed(rung.flags))))
     for one in report.changes:
         question = given
         if one.flags.get("plan") or "quantize" in one.flags:
@@ -260,7 +263,29 @@ def _follow_serving(command: Any, report: ServeReport, given: Any) -> Done:
             yield one.text, "" if result.exit_code != INFEASIBLE_CODE else "does not fit"
 
 
-NUMBERS: dict[str, Any] = {"max_seqs": int, "token_budget": int, "memory_fraction": float}
+NUMBERS: dict[str, Any] = {
+    "max_seqs": int,
+    "token_budget": int,
+    "memory_fraction": float,
+    "drafts": int,
+    "disaggregate": lambda _: True,
+}
+
+
+def _climbs(report: ServeReport, rung: RungRow, result: Any) -> str:
+    """What is wrong with an addition to the plain launch: it is refused, or gives another gain than was said."""
+    if isinstance(result, str):
+        return f"refused: {result}"
+    if result.exit_code:
+        return f"exit code {result.exit_code}: {result.headline()}"
+    if rung.gain is None or result.disaggregation is not None:  # whose gain is against the pools' own chips
+        return ""
+    before, after = report.configs[0], result.configs[0]
+    if before.cost_usd_per_mtok is None or after.cost_usd_per_mtok is None:
+        gain = after.output_tokens_per_s_per_chip / before.output_tokens_per_s_per_chip - 1
+    else:
+        gain = before.cost_usd_per_mtok / after.cost_usd_per_mtok - 1
+    return "" if abs(gain - rung.gain) <= APART else f"{rung.gain:+.1%} said, {gain:+.1%} found"
 
 
 def _typed(flags: dict[str, str]) -> dict[str, Any]:

@@ -530,3 +530,19 @@ def test_next_verifies_for_the_stack_whose_memory_was_printed(capsys: pytest.Cap
     assert told.splitlines()[-1].endswith(" --stack megatron-lm")
     own = printed([*asked, "--fix", "zero=3,schedule=1f1b", "--stack", "dragonscale"], capsys)
     assert own.splitlines()[-1].endswith(" --stack dragonscale")
+
+
+NAMED = [
+    ([], ["--optimizer", "adam"]),
+    ([], ["--fix", "optimizer=adam"]),
+    (["--plan", "fsdp8"], ["--optimizer", "adam"]),
+]
+
+
+@pytest.mark.parametrize(("plan", "flags"), NAMED)
+def test_an_optimizer_that_is_named_is_kept(plan: list[str], flags: list[str], capsys: pytest.CaptureFixture) -> None:
+    """Axolotl has Adam's moments in bf16 by default."""
+    job = ["train", "llama3-8b", "--on", "h100:8", "--method", "full", "--batch", "16seq", "--seq", "4096", *plan]
+    job += ["--remat", "block", "--stack", "axolotl", "--json"]
+    assert json.loads(printed(job, capsys))["plans"][0]["plan"]["optimizer"] == "adam-bf16"
+    assert json.loads(printed([*job, *flags], capsys))["plans"][0]["plan"]["optimizer"] == "adam"

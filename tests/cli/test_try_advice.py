@@ -56,3 +56,12 @@ def test_a_remedy_that_does_not_fit_is_found() -> None:
     assert [one.flags for one in report.changes] == [{"on": "h100:2", "plan": ""}, {"quantize": "fp8"}]
     report.changes = [Advice("It fits on one card.", {"on": "rtx4090:1"}, FITS)]
     assert [fault for _, fault in FOLLOWED[type(report)](command, report, question)] == ["does not fit"]
+
+
+def test_a_rung_that_brings_less_is_found() -> None:
+    command, question = asked("dscale serve llama3-8b --on h100:1")
+    report = answered(command, question)
+    assert report.rungs
+    assert [fault for _, fault in FOLLOWED[type(report)](command, report, question) if fault] == []
+    report.rungs[0].gain += 0.5
+    assert any("said" in fault for _, fault in FOLLOWED[type(report)](command, report, question))

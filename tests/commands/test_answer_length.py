@@ -16,7 +16,7 @@ MAX_LINES = 24
 # Commands, and how the first line of their answers begins.
 ANSWERS = {
     "serve llama3-8b --on h100:1": "Fits: tp1 on h100:1",
-    "serve llama3.1-8b --on rtx3090:1 --prompt 28000 --output 1000": "Fits: tp1 on rtx3090:1",
+    "serve llama3.1-8b --on rtx3090:1 --prompt 28000 --output 1000": "Barely fits: tp1 on rtx3090:1",
     "serve llama3-8b --on 4090": "Fits: tp1 on rtx4090:1",
     "serve llama3-70b --on h100:8 --tpot 30ms --ttft 1s": "Meets the targets: ",
     "serve llama3-70b --on h100:8 --tpot 8ms": "Misses the targets: TPOT is ",

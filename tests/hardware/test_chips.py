@@ -112,8 +112,17 @@ FAR_APART = {
 }
 FAR_APART |= {("v100-16gb", path, source): why for (chip, path, source), why in FAR_APART.items() if chip == "v100"}
 ETHERNET = {"v100", "t4", "l4", "l40s", "a10", "a10g", "rtx3090", "rtx4090", "rtx5090", "rtxpro6000", "gb10"}
-ETHERNET |= {"a30", "l40", "a6000", "a6000-nvlink", "rtx3090-nvlink", "rtx6000ada", "rtxpro6000-ws", "v100-16gb"}
-ETHERNET |= set(CARDS)
+ETHERNET |= {
+    "a30",
+    "l40",
+    "a6000",
+    "a6000-nvlink",
+    "rtx3090-nvlink",
+    "rtx6000ada",
+    "rtxpro6000-ws",
+    "v100-16gb",
+    *CARDS,
+}
 SWITCHED = ("h100", "h20", "h20-3e", "h200", "h800", "b200", "gb200", "b300", "gb300")
 MXU_PASSES = {"v6e": 2, "tpu7x": 2}
 """MXUs whose stated number and size give only half of the stated peak; see the comments in the files."""

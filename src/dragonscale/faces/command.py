@@ -218,8 +218,9 @@ def in_python(text: str, fields: Fields) -> str:
 
     # the odd parts are command lines in backquotes, which stay as a shell takes them
     parts = re.split(r"(`dscale [^`]*`)", text)
-    flag = re.compile(r"(--[a-z][a-z0-9-]*)(?![\w-])( [\w./:%,=*+-]+(?<![.,:]))?")
-    parts[::2] = [flag.sub(keyword, part) for part in parts[::2]]
+    parts[::2] = [
+        re.sub(r"(--[a-z][a-z0-9-]*)(?![\w-])( [\w./:%,=*+-]+(?<![.,:]))?", keyword, part) for part in parts[::2]
+    ]
     return "".join(parts)
 
 

@@ -67,9 +67,12 @@ def understood(question: TrainQuestion) -> TrainRequest:
     in_plan = given_settings(text)
     settings = set(in_plan)
     if isinstance(request.question.plan, Plan):
-        settings.add("remat")  # a plan as a record leaves nothing open
+        settings |= {"remat", "optimizer"}  # a plan as a record leaves nothing open
+    # these flags stand for settings of the plan
     if request.question.dtype:
-        settings.add("dtype")  # the flag stands for a setting of the plan
+        settings.add("dtype")
+    if request.question.optimizer:
+        settings.add("optimizer")
     run = run_given_plan(request.job, request.job.plan, frozenset(settings))
     notes = reading_notes(run, expert_written="expert" in in_plan and not is_plan_path(text))
     # of several stacks that `auto` weighs, later steps take the one that runs the plan best

@@ -34,6 +34,8 @@ MIN_MEMORY_SHARE = 0.01
 MAX_CHANGES = 6
 # Causes of a slow step that the short answer has.
 MAX_SUSPECTS = 3
+# Parts of memory that the short answer of fine-tuning names: they fill a line.
+MAX_BRIEF_PARTS = 3
 # Sentences on what would fit that the short answer has.
 MAX_REMEDIES = 5
 # Rows of slices that the short answer has.
@@ -195,6 +197,8 @@ def summary(report: TrainReport, first: PlanReport, answered: PlanAnswer | None)
         *_problems(first),
     )
     memory = memory_text_of(first)
+    tuned = report.asked is not None and report.asked.job.tuning.tunes
+    kernels = "".join(f"; {text}" for text in [_kernels(report)] if text)
     slow_end = ""
     if first.large_runs:
         late = first.step_high_s / first.step_s - 1
@@ -214,11 +218,12 @@ def summary(report: TrainReport, first: PlanReport, answered: PlanAnswer | None)
         stacks=stacks_text(report.stacks, report.unfit_stacks),
         news=stacks_text(_faster_stacks(report), report.unfit_stacks, brief=True),
         first_change=help_text(first.helps[:1]),
-        kernels="".join(f"; {text}" for text in [_kernels(report)] if text),
+        kernels=kernels,
         software=software_of(report.workload.stack),
         judged=report.comparison,
         unchanged=_unchanged(report, first),
         slower=slow_end,
+        band=_band_brief(first, tuned=tuned, kernels=kernels),
     )
     hidden: set[str] = set()
     if not report.unfit_stacks and not _faster_stacks(report):  # slower ones are no news
@@ -227,13 +232,13 @@ def summary(report: TrainReport, first: PlanReport, answered: PlanAnswer | None)
         hidden |= {"best plan", "would help"}
         if report.measured.suspects:  # whose table takes the room
             hidden |= {"of it", "model FLOPs", "older releases"}
-    tuned = report.asked is not None and report.asked.job.tuning.tunes
-    if tuned:  # which has a line of its own
-        hidden.add("of it")
+    if tuned:  # memory has a line of its own, and the line of the job names the stack
+        hidden |= {"of it", "software"}
     if not first.logged_mfu and first.devices == 1 and not is_given:  # the MFU says as much
         hidden.add("model FLOPs")
+    parts = _memory_parts(first) if tuned else []
     limits = facts(
-        ("of memory", _memory_parts(first) if tuned else ""),
+        laid.FactLine("of memory", ", ".join(parts), brief=", ".join(parts[:MAX_BRIEF_PARTS])),
         ("limits", " ".join(report.margins)),
         ("fits with", "" if first.feasible or not tuned else _remedies_text(report)),
     )
@@ -250,10 +255,18 @@ def _remedies_text(report: TrainReport) -> str:
     return "; ".join(texts)
 
 
-def _memory_parts(first: PlanReport) -> str:
+def _band_brief(first: PlanReport, *, tuned: bool, kernels: str) -> str:
+    """What the error band rests on, in the short answer. Where no run of fine-tuning is like this one, that fact
+    alone: which runs the wider band is of takes four lines, which `--explain` has."""
+    if tuned and first.band.startswith("no ") and "is in our data" in first.band:
+        return "no run like this is published, so the band is a wider one"
+    return f"{first.band}{kernels}"
+
+
+def _memory_parts(first: PlanReport) -> list[str]:
     """The parts of memory of at least a fiftieth, the largest first: what people ask of fine-tuning."""
     parts = sorted(first.memory, key=lambda row: -row.bytes)
-    return ", ".join(f"{row.name} {row.bytes / 1e9:.1f}GB" for row in parts if row.bytes >= first.hbm_bytes / 50)
+    return [f"{row.name} {row.bytes / 1e9:.1f}GB" for row in parts if row.bytes >= first.hbm_bytes / 50]
 
 
 def _bound(first: PlanReport, answered: PlanAnswer | None) -> str:

@@ -179,7 +179,7 @@ def _read_space(question: TrainQuestion) -> Space:
     formats = {"dtype": question.dtype, "optimizer": question.optimizer and read_optimizer(question.optimizer)}
     for name, value in formats.items():
         if value and name not in in_fix:
-            space = replace(space, words=replace(space.words, **{name: value}))
+            space = replace(space, words=replace(space.words, **{name: value}), named=space.named | {name})
     if question.remat.strip():
         policies = [read_field("remat", policy) for policy in question.remat.split(",")]
         space = replace(space, remat=tuple(dict.fromkeys(policies)))

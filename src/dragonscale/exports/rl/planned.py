@@ -3,18 +3,19 @@
 from dragonscale.exports.rl.rl_file import RlFile
 from dragonscale.simulation.rl.frameworks import framework
 from dragonscale.simulation.rl.step import RlPlan, RlStep
-from dragonscale.simulation.rl.work import RlWork, answers_jobs, handed, packed_job
+from dragonscale.simulation.rl.work import RlWork, answers_jobs, fullest_job, handed, packed_job
 
 
 def plan_of(file: RlFile, work: RlWork) -> RlPlan:
     """The plan that a config says, for a step's work."""
     row = framework(file.stack)
     train_slice, rollout_slice = file.pools
-    work, fullest = handed(work, row, file.trainer), None
+    work = handed(work, row, file.trainer)
     if file.by_answers and not work.padded:
         job, fullest = answers_jobs(work, train_slice, file.trainer, file.train)
     else:
         job = packed_job(work, train_slice, file.trainer, file.train.replicas * file.train.microbatch)
+        fullest = fullest_job(work, job)
     ahead = file.ahead if file.mode == "async" else 0.0
     return RlPlan(file.mode, row, job, file.train, file.rollout, rollout_slice, ahead, fullest)
 

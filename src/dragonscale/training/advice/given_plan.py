@@ -115,7 +115,7 @@ def space_around(job: Job, plan: Plan, space: Space) -> Space:
     # a plan in another format or with offloading is not the same training
     formats = {name: plan[name] for name in SAME_FORMAT}
     # settings that the space leaves open stay open, if there are few enough plans
-    space = replace(space, words=replace(space.words, **formats))
+    space = replace(space, words=replace(space.words, **formats), named=space.named | {"optimizer"})
     if space_size(job, space) <= MAX_PLANS_COMPARED:
         return space
     remat = (plan.remat, *(policy for policy in offered(job, space).remat if policy != "matmuls"))

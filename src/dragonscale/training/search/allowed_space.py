@@ -93,7 +93,7 @@ def offered(job: Job, space: Space) -> Space:
     if "1f1b" in changed["schedule"] and len(changed["schedule"]) > 1:
         # GPipe has the bubble of 1F1B and holds more.
         changed["schedule"] = tuple(schedule for schedule in changed["schedule"] if schedule != "gpipe")
-    space = replace(space, **changed, fixed=fixed, words=_settled(job, alone, space.words))
+    space = replace(space, **changed, fixed=fixed, words=_settled(job, alone, space))
     whole = replace(space, words=replace(space.words, sequence=False))
     if "sequence" in space.named or False not in alone.sequence:
         return space
@@ -146,10 +146,10 @@ def fallback(job: Job, requested: Space, tried: Space) -> Space | None:
     return replace(tried, remat=("offload",))
 
 
-def _settled(job: Job, row: Legality, settings: Plan) -> Plan:
+def _settled(job: Job, row: Legality, space: Space) -> Plan:
     """Words that no one asked for, as the stack has them."""
-    usual, formats = Plan(), trains_in(job.slice.chip, row)
-    if settings.optimizer == usual.optimizer:
+    settings, usual, formats = space.words, Plan(), trains_in(job.slice.chip, row)
+    if "optimizer" not in space.named and settings.optimizer == usual.optimizer:
         settings = replace(settings, optimizer=_tuned_optimizer(job, row, settings.offload))
     if settings.dtype == usual.dtype and formats and settings.dtype not in formats:
         settings = replace(settings, dtype=formats[0])
