@@ -107,6 +107,14 @@ def test_defaults_and_kinds_that_the_planner_lacks_are_said() -> None:
 
 
 @pytest.mark.parametrize(
+    ("flags", "longest"),
+    [("", 8192), ("-np -1", 8192), ("-np 4", 2048), ("-np 4 --kv-unified", 8192), ("--no-kv-unified", 2048)],
+)
+def test_one_request_may_have_the_whole_of_a_unified_context(flags: str, longest: int) -> None:
+    assert _read(f"llama-server -m Meta-Llama-3-8B-Q8_0.gguf -c 8192 {flags}").served_length == longest
+
+
+@pytest.mark.parametrize(
     ("text", "why"),
     [
         ("llama-server -m Meta-Llama-3-8B-Q8_0.gguf -np none", "whole number"),

@@ -26,7 +26,7 @@ from dragonscale.serving.engine.legality import (
 )
 from dragonscale.serving.engine.plan import parse_serving_plan
 from dragonscale.serving.space.legal import refusal
-from dragonscale.serving.space.space import parts_of, slices_of
+from dragonscale.serving.space.space import parts_of, slices_of, splits
 from tests.hardware.owned import AMPERE, APPLE, BLACKWELL, CARDS, OTHER_CARDS, PASCAL, TURING
 
 ARCHITECTURES = {
@@ -388,6 +388,22 @@ def test_formats_cannot_be_said_twice_or_wider() -> None:
     assert main(["serve", "gpt-oss-120b", "--on", "h100", "--quantize", "fp8"]) == 2
     assert main(["serve", "llama3-8b", "--on", "h100", "--quantize", "fp8", "--dtype", "int8"]) == 2
     assert main(["serve", "llama3-8b", "--on", "h100", "--quantize", "fp9"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("engine", "model", "plans"),
+    [
+        ("llama.cpp", "command-r-plus-104b", ["pp3"]),  # 96 heads divide by 3 and 8 KV heads do not
+        ("exllamav2", "deepseek-v3", ["pp3"]),
+        ("exllamav3", "llama3-70b", ["pp3"]),
+        ("ktransformers", "llama3-70b", []),
+        ("vllm", "llama3-70b", []),
+    ],
+)
+def test_engines_that_deal_layers_deal_them_over_three_cards(engine: str, model: str, plans: list[str]) -> None:
+    assert [str(plan) for plan in splits(load_model(model), parse_slice("rtx3090:3"), engine)] == [
+        str(parse_serving_plan(plan)) for plan in plans
+    ]
 
 
 def test_racks_are_taken_by_trays() -> None:

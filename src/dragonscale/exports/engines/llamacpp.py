@@ -3,8 +3,9 @@
 Its formats are those of a GGUF file, by whose name (`-hf user/name:type`, or a file) a model is read. Several GPUs
 share a model by layers (`--split-mode layer`, a pipeline) or by weights and heads (`--split-mode tensor`, still
 experimental); there is no data or expert parallelism, and no second host. It batches requests as others do, but into
-slots: `--parallel` of them, each with its share of `--ctx-size`, kept from the start; an iteration has at most
-`--batch-size` tokens, which run in parts of `--ubatch-size`.
+slots: `--parallel` of them, each with its share of `--ctx-size`, kept from the start (where their number is left to it,
+or with `--kv-unified`, one request may have all of it); an iteration has at most `--batch-size` tokens, which run in
+parts of `--ubatch-size`.
 
 >>> read_gguf("unsloth/gpt-oss-20b-GGUF:F16"), read_gguf("/models/Meta-Llama-3-70B-Q4_K_M-00001-of-00002.gguf")
 (('gpt-oss-20b', 'F16'), ('llama3-70b', 'Q4_K_M'))
@@ -81,6 +82,7 @@ TERMS = load_terms("llamacpp")
 
 SLOTS, UBATCH = 4, 512
 """Slots and tokens of an iteration that it takes where nothing is said."""
+AUTO_SLOTS = ("-1", "auto")
 PROGRAMS = ("llama-server", "llama-cli")
 OLLAMA, MLX = ("ollama run",), ("mlx_lm.generate", "mlx_lm.chat", "mlx_lm.server", "mlx_lm.benchmark")
 _CACHES = TERMS.tables["caches_read"]
@@ -125,6 +127,7 @@ def read(source: Source, given: Given) -> Imported:
     cache = str(flags.take("--cache-type-k", "f16"))
     plan = _plan(flags, source, given, model, quant, cache, engine)
     flags.take("--batch-size")  # a logical batch: what runs at once is --ubatch-size
+    unified = _is_unified(flags)
     slots = _number(flags, "--parallel", SLOTS)
     given_context = str(flags.take("--ctx-size", "0"))
     context = 0 if given_context == "0" else whole(given_context, "--ctx-size", most=99_999_999)
@@ -139,7 +142,7 @@ def read(source: Source, given: Given) -> Imported:
         notes = (*notes, TERMS.say("host_layers", count=count, rate=EngineOffload().bytes_per_s / 1e9))
     how = (source, given, plan, model, ",".join([engine, *settings]), flags, limits)
     # a context of 0 is the model's, cut to what fits
-    return engine_import("llamacpp", *how, drafts=drafts, notes=notes, length=context // slots)
+    return engine_import("llamacpp", *how, drafts=drafts, notes=notes, length=context if unified else context // slots)
 
 
 def _with_values(words: list[str]) -> list[str]:
@@ -232,9 +235,17 @@ def offload_read(flags: ReadFlags, model: Transformer) -> dict[str, int]:
     return offload
 
 
+def _is_unified(flags: ReadFlags) -> bool:
+    """Whether slots share one cache: by default where their number is left to llama.cpp (pull requests 16736 and 17997
+    of ggml-org/llama.cpp, of the end of 2025)."""
+    if "--kv-unified" in flags.values:
+        return bool(flags.take("--kv-unified"))
+    return str(flags.values.get("--parallel", "auto")) in AUTO_SLOTS
+
+
 def _number(flags: ReadFlags, name: str, default: int) -> int:
     text = str(flags.take(name, default))
-    if text in ("-1", "auto"):
+    if text in AUTO_SLOTS:
         return default
     return whole(text, name, most=9_999_999)
 

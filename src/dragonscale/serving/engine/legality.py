@@ -45,6 +45,9 @@ class EngineLegality(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     redundant: bool = False
     """Whether experts are copied until they divide over the ranks."""
     pipe: bool = True
+    layers_anyhow: bool = False
+    """Whether it deals layers over any number of chips, one after the other, whether or not that number divides
+    the heads."""
     data: bool = True
     width: bool = False
     context: bool = False

@@ -27,6 +27,9 @@ RACK_SIZES = (1, 2, 4, 8, 12, 16, 24, 32, 36, 48, 64, 72)
 """GPUs of a rack of trays that one copy uses: parts of a tray, and whole trays as racks are rented and run (AWS
 u-p6e-gb200x36 and x72; 64 of 72 with two trays spare; 48 in LMSYS's decode on GB200)."""
 
+PIPES = (1, 2, 4, 8)
+"""Stages of pipelines that are tried for every engine."""
+
 
 @dataclass(frozen=True)
 class Lot:
@@ -145,7 +148,9 @@ def _splits(row: EngineLegality, sizes: Divisible, chips: Slice) -> Iterator[Ser
     network, count = chips.chip.network, chips.chips
     torus = isinstance(network, Torus)
     joined = count if torus else network.levels[0].degree  # chips that the fast network joins
-    for pipe in (1, 2, 4, 8):
+    if row.layers_anyhow and count not in PIPES and count <= sizes.layers:
+        yield ServingPlan(pipe=count)
+    for pipe in PIPES:
         if count % pipe or pipe > sizes.layers:
             continue
         stage = count // pipe
