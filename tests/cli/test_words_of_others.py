@@ -27,6 +27,7 @@ FLAGS = {
     "train llama3-8b --on h100:8 --tp 2 --tp-size 4": "--tp and --tp-size give tp two values, 2 and 4",
     "train llama3-8b --on h100:8 --seq 4096 --block-size 2048": "--block-size and --seq are the same here",
     "train llama3-8b --on h100 --gradient-accumulation-steps 4": "those of one device, times accumulation steps",
+    "models llama1-65b --dtype q4_0": "counted by `dscale estimate MODEL --weights q4_0`",
     "train llama3-8b -x": "has no flag '-x'. See",
     "serve llama3-8b --speculative-config {}": "--drafts 3 says how many tokens are drafted",
 }
