@@ -60,6 +60,8 @@ READ = {
     "serve x -tp 4 -pp 2": ({"plan": "tp4,pp2"}, "-tp and -pp are read as --plan tp4,pp2."),
     "serve x --on h100:8 --tp 8 --enable-expert-parallel": ({"plan": "tp8,ep8"}, ""),
     "serve x --max-model-len 8192": ({"max_context": "8192"}, "--max-model-len is read as --max-context 8192."),
+    "serve x -ngl 28": ({"gpu_layers": "28"}, "-ngl is read as --gpu-layers 28."),
+    "serve x --cpu-moe": ({"n_cpu_moe": "999"}, "--cpu-moe is read as --n-cpu-moe 999."),
     "serve x --quantization awq_marlin": ({"quantize": "awq"}, ""),
     "serve x --kv-cache-dtype fp8_e4m3": ({"kv_dtype": "fp8"}, ""),
     "models x --context 32k": ({"seq": "32k"}, ""),
@@ -214,3 +216,12 @@ def test_a_comparison_without_lengths_is_of_serving_unless_something_is_of_train
     assert "Compared for serving; --batch 4M --seq 8192 compares training." in printed.err
     assert run(shlex.split("compare llama3-8b --on h100:8 fsdp8 'tp2 fsdp4'")) == 0
     assert "2 sides of training" in capsys.readouterr().out
+
+
+def test_layers_that_llama_cpp_leaves_to_the_cpu_are_flags_too() -> None:
+    asked = {"model": "mixtral-8x7b", "on": "rtx3090:1", "quantize": "q4_k_m", "batch": 1}
+    by_flag, by_setting = ds.serve(**asked, gpu_layers=26), ds.serve(**asked, engine="llama.cpp,offload.layers=6")
+    assert by_flag.configs[0].tpot_s == by_setting.configs[0].tpot_s
+    assert by_flag.workload.engine == "llama.cpp,offload.layers=6"
+    with pytest.raises(InputError, match="the engine is vllm"):
+        ds.serve(**asked | {"quantize": ""}, engine="vllm", n_cpu_moe=4)

@@ -13,6 +13,7 @@ from dragonscale.commands.questions.flag import written
 from dragonscale.commands.questions.serve import ServeQuestion
 from dragonscale.commands.questions.simulate import SimulateQuestion
 from dragonscale.commands.serve.formats import check_formats, format_request, planned_formats
+from dragonscale.commands.serve.host_layers import with_host_layers
 from dragonscale.commands.simulate.traffic_flags import read_traffic
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.models import load_model
@@ -127,6 +128,7 @@ def read_question(question: ServeQuestion) -> ServeAsked:
     question = replace(question, set="", profile="")
     formats = format_request(question)
     file_engine = engine_of_format(formats.quantize or formats.weights)
+    question = with_host_layers(question, question.engine or made_for.engine or file_engine, model)
     engine = question.engine or made_for.engine or file_engine or AUTO
     where = _targets(question, saved)
     for chip, _ in where.targets:
