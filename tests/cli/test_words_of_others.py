@@ -225,3 +225,14 @@ def test_layers_that_llama_cpp_leaves_to_the_cpu_are_flags_too() -> None:
     assert by_flag.workload.engine == "llama.cpp,offload.layers=6"
     with pytest.raises(InputError, match="the engine is vllm"):
         ds.serve(**asked | {"quantize": ""}, engine="vllm", n_cpu_moe=4)
+
+
+@pytest.mark.parametrize(
+    ("engine", "on", "own"),
+    [("mlx", "m3max:1", "mlx4"), ("exllamav2", "rtx4090:1", "exl2_4"), ("llama.cpp", "rtx4090:1", "q4_k_m")],
+)
+def test_int4_is_the_four_bits_of_the_engine(engine: str, on: str, own: str) -> None:
+    asked = {"on": on, "engine": engine, "batch": 1}
+    report = ds.serve("llama3.1-8b", quantize="int4", **asked)
+    assert report.configs[0].dtypes["weights"] == own
+    assert any(f"--quantize int4 with {engine} is {own}" in note for note in report.notes_beside)
