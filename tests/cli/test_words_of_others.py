@@ -67,8 +67,8 @@ READ = {
     "models x --context 32k": ({"seq": "32k"}, ""),
 }
 COMMANDS_OF_OTHERS = {
-    "plan": "`dscale train MODEL`, serving by `dscale serve MODEL`",
-    "memory llama3-8b": "`dscale train llama3-8b` and `dscale serve llama3-8b`",
+    "plan": "`dscale train MODEL --on h100:8`, serving by `dscale serve MODEL --on h100:8`",
+    "memory llama3-8b": "`dscale train llama3-8b --on h100:8` and `dscale serve llama3-8b --on h100:8`",
     "trian": "did you mean 'train'? Known: calc, calibrate",
 }
 FAR = ("memory", "plan", "fit", "cost", "quantum")

@@ -224,8 +224,8 @@ def test_every_chip_has_a_profile():
 
 
 UNMEASURED = {
-    *("a10", "a10g", "a6000", "a6000-nvlink", "gaudi3", "gb10", "gh200", "gh200-144gb", "h100-nvl", "h100-pcie"),
-    *("h200-nvl", "l4", "l40s", "mi455x", "rtx3090-nvlink", "rtx6000ada", "rtxpro6000"),
+    *("a10", "a10g", "a30", "a6000", "a6000-nvlink", "gaudi3", "gb10", "gh200", "gh200-144gb", "h100-nvl", "h100-pcie"),
+    *("h200-nvl", "l4", "l40", "l40s", "mi455x", "rtx3090-nvlink", "rtx6000ada", "rtxpro6000"),
     *("rtxpro6000-ws", "rubin", "t4", "trainium2", "trainium3", "v100", "v100-16gb"),
     *APPLE,
     *OTHER_CARDS,

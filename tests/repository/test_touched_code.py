@@ -6,10 +6,12 @@ import sys
 from pathlib import Path
 
 ONE_PLAN = "train llama3-8b --plan fsdp8 --alone --on h100:8 --batch 64seq --seq 8192"
-# one plan judged by itself: 143 files and 892 functions, most of them for the model, the chip and the
-# ledger of the step; lower these when it gets less
-MAX_FILES = 145
-MAX_FUNCTIONS = 905
+# one plan judged by itself: 151 files and 945 functions, most of them for the model, the chip and the
+# ledger of the step; lower these when it gets less. Eight files more than before are the verdict, the
+# choice between one plan and a comparison, other spellings of flags and models, families of chips, and
+# what the record holds of the MFU as software logs it and of earlier releases (with its published runs).
+MAX_FILES = 152
+MAX_FUNCTIONS = 950
 
 MEASURE = """
 import json, sys

@@ -77,7 +77,7 @@ def test_every_engine_has_a_row_that_can_be_read(engine: str) -> None:
 
 # vLLM's, SGLang's, TensorRT-LLM's and tpu-inference's own tables of hardware.
 AMPERE_ON = (
-    "a10 a10g a100 a100-40gb b200 b300 gb200 gb300 gh200 gh200-144gb h100 h20 h200 h800 l4 l40s "
+    "a10 a10g a30 a100 a100-40gb a800 l40 b200 b300 gb200 gb300 gh200 gh200-144gb h100 h20 h200 h800 l4 l40s "
     "rtx3090 rtx4090 rtx5090 rtxpro6000 a6000 a6000-nvlink rtx3090-nvlink rtx6000ada rtxpro6000-ws gb10 h100-pcie "
     "h100-nvl h200-nvl h20-3e rubin " + " ".join(name for name in CARDS if name not in TURING)
 )
@@ -108,7 +108,7 @@ def test_formats_of_a_chip_are_those_of_its_maker() -> None:
 
     small = {"rtx5090", "rtxpro6000", "rtxpro6000-ws", "gb10", *BLACKWELL}  # compute capability 12.x
     blackwell = {"b200", "b300", "gb200", "gb300", "rubin"}
-    ampere = {"a10", "a10g", "rtx3090", "rtx3090-nvlink", "a6000", "a6000-nvlink", "a100", "a100-40gb"}
+    ampere = {"a10", "a10g", "a30", "a800", "rtx3090", "rtx3090-nvlink", "a6000", "a6000-nvlink", "a100", "a100-40gb"}
     older = {"v100", "v100-16gb", "t4", *TURING, *APPLE, *AMPERE, *OTHER_CARDS} - {"rx9070xt", "r9700"} | ampere
     microscaled = {"mi350x", "mi355x", "mi455x", "trainium3"}
     assert native("nvfp4") == blackwell | small

@@ -98,7 +98,7 @@ def test_a_plan_is_exported_in_memory(tmp_path: Path, monkeypatch: pytest.Monkey
     names = [one["name"] for one in found["files"]["files"]]
     assert names[0] == "torchtitan.sbatch"
     assert "#SBATCH --nodes=1" in found["files"]["files"][0]["text"]
-    assert found["files"]["cli"].startswith("dscale export 'fsdp8 z3 none' --to torchtitan,slurm")
+    assert found["files"]["cli"].startswith("dscale export 'fsdp8 z3 selective' --to torchtitan,slurm")
     assert "a step" in found["files"]["expected"][0]
     assert list(tmp_path.iterdir()) == []
 

@@ -42,42 +42,42 @@ def detected_slice() -> DetectedSlice:
     return slice_of(_nvidia() or _apple() or _by_jax())
 
 
-def slice_of(seen: Sequence[Device]) -> DetectedSlice:
+def slice_of(reported: Sequence[Device]) -> DetectedSlice:
     """The slice of the devices that were seen. Of several kinds those count that have the most memory together."""
-    if not seen:
+    if not reported:
         raise InputError(
             "No accelerator was detected (nvidia-smi lists none, this is no Mac with Apple's silicon, and JAX has no "
             f"device); {NAME_IT}."
         )
     groups: dict[str, list[Device]] = {}
-    for device in seen:
+    for device in reported:
         groups.setdefault(chip_named(device.name, device.memory_bytes), []).append(device)
     groups.pop("", None)
     if not groups:
-        nearest = nearest_chip(seen[0].name)
+        nearest = nearest_chip(reported[0].name)
         close = f" (the nearest is {nearest})" if nearest else ""
-        raise InputError(f"Detected {seen[0].name!r}, which is no chip of the catalogue{close}; {NAME_IT}.")
+        raise InputError(f"Detected {reported[0].name!r}, which is no chip of the catalogue{close}; {NAME_IT}.")
     chip, alike = max(groups.items(), key=lambda group: len(group[1]) * load_chip(group[0]).visible)
     on = f"{chip}:{len(alike)}"
     number = f"{len(alike)} x " if len(alike) > 1 else ""
     sentence = f"Detected {number}{alike[0].name}, read as {on}"
-    if len(alike) < len(seen):
-        others = dict.fromkeys(device.name for device in seen if device not in alike)
+    if len(alike) < len(reported):
+        others = dict.fromkeys(device.name for device in reported if device not in alike)
         sentence += f"; {', '.join(others)} beside it is left out"
     return DetectedSlice(on, f"{sentence}.")
 
 
 def _nvidia() -> list[Device]:
     """What nvidia-smi lists, as `dscale doctor` shows it: a name and MiB."""
-    seen = []
+    reported = []
     for line in devices():
         name, comma, memory = line.rpartition(", ")
         number, _, unit = memory.partition(" ")
         if comma and unit == "MiB":
-            seen.append(Device(name, float(number) * 2**20))
+            reported.append(Device(name, float(number) * 2**20))
         elif comma:  # a device that shares the host's memory has no size of its own
-            seen.append(Device(name))
-    return seen
+            reported.append(Device(name))
+    return reported
 
 
 def _apple() -> list[Device]:

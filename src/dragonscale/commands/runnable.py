@@ -165,7 +165,7 @@ class RunnableSearch:
         larger than the memory are left out."""
         model, chip = candidate.model, self.piece.chip
         engine = engine or self._usual(model)
-        own = own_formats(engine, chip, model)
+        native = own_formats(engine, chip, model)
         row = next(row for row in _table()["formats"] if engine in row.get("engines", [engine]))
         names = list(row["names"])
         if "published" in row:
@@ -173,13 +173,13 @@ class RunnableSearch:
             if published_fp8(candidate.name):
                 public.append("fp8")
             names += [name for name in row["published"] if name in public]
-        room = self.piece.chips * chip.visible
+        total_bytes = self.piece.chips * chip.visible
         formats: list[str] = []
         for name in names:
-            stored = own.weights if name == OWN and own is not None else name
+            stored = native.weights if name == OWN and native is not None else name
             # a file in no fewer bits than the checkpoint's is not made of it
-            wider = name != OWN and own is not None and bits(own.weights) <= bits(name)
-            if stored == OWN or wider or candidate.parameters * dtype_bytes(stored) > room:
+            wider = name != OWN and native is not None and bits(native.weights) <= bits(name)
+            if stored == OWN or wider or candidate.parameters * dtype_bytes(stored) > total_bytes:
                 continue
             formats.append("" if name == OWN else name)
         return formats
@@ -239,8 +239,8 @@ def ask(question: ModelsQuestion, listener: Listener) -> RunnableReport:
     if question.here:
         if not is_blank(on):
             raise InputError("--here is this machine and --on another one; give one of them.")
-        seen = detected_slice()
-        on, sentence = seen.on, seen.sentence
+        detected = detected_slice()
+        on, sentence = detected.on, detected.sentence
     search = _search(question, on, question.seq.tokens(listener))
     report = RunnableReport(
         slice=str(search.piece),
@@ -269,13 +269,13 @@ def ask(question: ModelsQuestion, listener: Listener) -> RunnableReport:
     return report.came_from(question, listener.notes)
 
 
-def is_blank(given: Any) -> bool:
+def is_blank(value: Any) -> bool:
     """Whether nothing is named.
 
     >>> is_blank(" "), is_blank("h100")
     (True, False)
     """
-    return isinstance(given, str) and not given.strip()
+    return isinstance(value, str) and not value.strip()
 
 
 def _search(question: ModelsQuestion, on: Any, context: int) -> RunnableSearch:
@@ -285,8 +285,8 @@ def _search(question: ModelsQuestion, on: Any, context: int) -> RunnableSearch:
         raise InputError(f"What runs is told of one chip or slice; --on is {shorten(written(on))}.")
     chip, slice_ = next(iter(named.values()))
     # a chip alone is one of them
-    piece = slice_ or slices_of(chip)[0]
-    spelled = str(piece)
+    chosen = slice_ or slices_of(chip)[0]
+    spelled = str(chosen)
     if isinstance(on, str) and chip_path(on):
         spelled = f"{chip_path(on)}:{spelled.rpartition(':')[2]}"
     engine = ""
@@ -308,7 +308,7 @@ def _search(question: ModelsQuestion, on: Any, context: int) -> RunnableSearch:
         raise InputError("--assume and --as are about one model; name it, such as llama3-8b.")
     elif question.all:
         names = model_names()
-    return RunnableSearch(spelled, piece, engine, context, _candidates(names))
+    return RunnableSearch(spelled, chosen, engine, context, _candidates(names))
 
 
 def _candidates(names: Sequence[Any]) -> list[RunnableModel]:
@@ -333,8 +333,8 @@ def runnable_blocks(report: RunnableReport, _detail: bool) -> laid.Sheet:
         return laid.Sheet(tuple(blocks))
     engines = len({row.engine for row in rows}) > 1
     table = grids.grid("runnable", rows, without=() if engines else ("engine",))
-    about = [_order(report), tuned_text(report.fine_tunes), report.detected]
-    blocks += [table, laid.Prose("\n".join(filter(None, about)), "dim")]
+    notes = [_order(report), tuned_text(report.fine_tunes), report.detected]
+    blocks += [table, laid.Prose("\n".join(filter(None, notes)), "dim")]
     command = rows[0].command
     return laid.Sheet((*blocks, laid.NextStep(command, "The first row in full (others by their model and format):")))
 

@@ -28,10 +28,10 @@ class TunedRow(msgspec.Struct):
     command: str
 
 
-def largest_tuned(on: str, piece: Slice, names: Sequence[str]) -> list[TunedRow]:
+def largest_tuned(on: str, slice_: Slice, names: Sequence[str]) -> list[TunedRow]:
     """The largest of some models, which come in the order of their size, by each way of fine-tuning that fits any."""
     rows: list[TunedRow] = []
-    if piece.chips > MAX_CHIPS:
+    if slice_.chips > MAX_CHIPS:
         return rows
     for method in METHODS:
         row = next(filter(None, (_tuned(on, name, method) for name in names)), None)

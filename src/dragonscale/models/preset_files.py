@@ -99,6 +99,7 @@ def tables(stem: str) -> dict[str, dict[str, Any]]:
     presets: dict[str, dict[str, Any]] = {}
     for family in file.values():
         shared = {key: value for key, value in family.items() if key not in ("columns", "rows")}
+        # a family may have columns of its own; the first of a row is the name
         for row in family["rows"]:
             fields = _row_fields(family.get("columns", columns), row)
             presets[row[0]] = merged(shared, fields)

@@ -32,11 +32,12 @@ def tensor_bytes(file: str, weight: str, dims: Mapping[str, int], layers: Number
     tensor = _FILE["tensors"].get(weight)
     if tensor is None and not weight.startswith("W"):
         return _KEPT_BYTES
-    row_dims = tensor["row"] if tensor else ""
-    row = math.prod(dims.get(dim, 1) for dim in row_dims)
+    row, tensor_name = 1, ""
+    if tensor is not None:
+        row, tensor_name = math.prod(dims.get(dim, 1) for dim in tensor["row"]), tensor["name"]
     # which layers are stored wider is a matter of whole layers, also where their number has a letter
     count = round(first_number(layers))
-    types = _types(file, tensor["name"] if tensor else "", dims, count, tied)
+    types = _types(file, tensor_name, dims, count, tied)
     return sum(share * _block_bytes(name, row) for name, share in types.items())
 
 

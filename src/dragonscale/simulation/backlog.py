@@ -60,6 +60,7 @@ def load_of(result: SimulationResult, scaled: bool = False) -> Backlog | None:
         # few or none of these arrivals ended meanwhile: the rate of the whole run
         served = result.departures[-1].finished / result.departures[-1].seconds
     backlog = last.arrived - last.finished - last.refused
+    # all came before one request could end: a queue then is no growth
     is_burst = seconds <= service_s
     return Backlog(arrivals / seconds, served, growth * arrivals / seconds, backlog, last.waiting, grows, is_burst)
 

@@ -411,16 +411,16 @@ def _memories(answers: list[Any], sides: list[Side]) -> list[str]:
         return []
     if not any(answer.asked is not None and answer.asked.job.tuning.tunes for answer in answers):
         return []
-    most = max(sides, key=lambda side: side.hbm_bytes)
+    heaviest = max(sides, key=lambda side: side.hbm_bytes)
     sentences = [f"Memory of {side.key} ({side.label}): {_parts(side)}." for side in sides if side.memory]
     for side in sides:
-        if side is most or not side.memory:
+        if side is heaviest or not side.memory:
             continue
-        saved = 1 - side.hbm_bytes / most.hbm_bytes
+        saved = 1 - side.hbm_bytes / heaviest.hbm_bytes
         largest = max(side.memory, key=lambda part: part.bytes)
         share = largest.bytes / side.hbm_bytes
         sentences.append(
-            f"{side.key} takes {saved:.0%} less memory than {most.key}; {share:.0%} of it is {largest.name}."
+            f"{side.key} takes {saved:.0%} less memory than {heaviest.key}; {share:.0%} of it is {largest.name}."
         )
     return sentences
 
@@ -572,10 +572,10 @@ def _winner(sides: list[Side], kind: str) -> str:
 
 def _winner_under_load(sides: list[Side], served: str) -> Side:
     """The side that serves most of the load; of those that serve as much the one whose requests end soonest."""
-    most = max(side.value(served) for side in sides)
-    near = [side for side in sides if side.value(served) >= (1 - SAME_LOAD) * most]
+    most_served = max(side.value(served) for side in sides)
+    candidates = [side for side in sides if side.value(served) >= (1 - SAME_LOAD) * most_served]
     slowest = served.removesuffix(SERVED) + SLOWEST
-    return min(near, key=lambda side: side.value(slowest))
+    return min(candidates, key=lambda side: side.value(slowest))
 
 
 bind(CompareReport, Face(_blocks, draw))

@@ -11,8 +11,9 @@ from dragonscale.listener import Listener
 from dragonscale.training.plan.auto import AUTO
 
 
-def ask(question: TrainQuestion, listener: Listener, brief: bool = False) -> TrainReport | CompareReport:
+def ask(question: TrainQuestion, listener: Listener, brief: bool = False) -> TrainReport | Any:
     """The report of a training question; several stacks or methods, with commas between, are compared."""
+    # Any stands for a CompareReport: callers of one plan need not rule it out before they read `.plans`
     if "," in f"{question.stack}{question.method}":
         return _compared(question, listener)
     return ask_train(question, listener, brief)

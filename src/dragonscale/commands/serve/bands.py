@@ -55,8 +55,8 @@ def expected_error(kind: ServedKind) -> ExpectedError:
 def rests_briefly_on(kind: ServedKind) -> str:
     """The largest group of runs that the bands rest on, and whether any was of such a chip."""
     bands = [bands_for(kind)[measure] for measure in SHOWN]
-    most = max(bands, key=lambda band: band.runs)
-    runs = f"{most.runs:,} published {kind_name(most.name)}"
+    largest = max(bands, key=lambda band: band.runs)
+    runs = f"{largest.runs:,} published {kind_name(largest.name)}"
     if not any(band.estimated for band in bands):
         return f"80% intervals of {runs}"
     if fitted_kernels(kind.chip):

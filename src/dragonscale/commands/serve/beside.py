@@ -14,14 +14,14 @@ def beside_rows(job: ServeAsked, config: Config) -> list[BesideRow]:
 
 def _row(job: ServeAsked, config: Config, row: HeldAgainst) -> BesideRow:
     state = row.config.state
-    asked = degrees_text(config.plan)
+    asked_text = degrees_text(config.plan)
     if row.config.chips == config.chips:
-        asked = config.plan.weights
+        asked_text = config.plan.weights
         if row.config.plan.weights == config.plan.weights:
-            asked = f"a cache in {config.plan.kv}"
+            asked_text = f"a cache in {config.plan.kv}"
     return BesideRow(
         what=row.what,
-        asked=asked,
+        asked=asked_text,
         tpot_s=float(state.tpot),
         e2e_s=float(state.latency),
         output_tokens_per_s=float(state.requests) * job.ask.output,

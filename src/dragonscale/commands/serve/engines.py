@@ -39,8 +39,8 @@ def add_engines(report: ServeReport, question: ServeQuestion, others: list[str])
     """Add what other engines give for the same question, and put the comparison before everything else."""
     report.engines = [_row(report, report.asked.question)]
     for engine in others:
-        asked = read_question(replace(question, engine=engine))
-        report.engines.append(_row(answer(asked, brief=True, confirm=False).came_from(asked, []), asked.question))
+        request = read_question(replace(question, engine=engine))
+        report.engines.append(_row(answer(request, brief=True, confirm=False).came_from(request, []), request.question))
     report.verdict = _compared(report.engines)
 
 
@@ -79,8 +79,8 @@ def _compared(rows: list[EngineRow]) -> str:
             continue
         ratio = first.output_tokens_per_s / row.output_tokens_per_s
         rates = f"{first.output_tokens_per_s:,.0f} against {row.output_tokens_per_s:,.0f} output tokens/s"
-        apart = first.tokens_low is None or row.tokens_high is None or _apart(first, row)
-        if not apart and abs(ratio - 1) <= UNCLEAR:
+        separate = first.tokens_low is None or row.tokens_high is None or _apart(first, row)
+        if not separate and abs(ratio - 1) <= UNCLEAR:
             sentences.append(f"No clear difference between {first.engine} and {row.engine}: {rates}, within the error")
             continue
         if abs(ratio - 1) <= SAME:
@@ -89,7 +89,7 @@ def _compared(rows: list[EngineRow]) -> str:
             text = f"{first.engine} is {ratio:.2f}x as fast as {row.engine}: {rates}"
         else:
             text = f"{first.engine} is slower than {row.engine}, {1 - ratio:.0%} fewer tokens: {rates}"
-        if not apart:
+        if not separate:
             text += " (their error bands overlap: the order could be the other way round)"
         sentences.append(text)
     return f"{'; '.join(sentences)}."

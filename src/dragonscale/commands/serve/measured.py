@@ -78,8 +78,8 @@ def read_measured(text: str) -> MeasuredFigure:
     elif match := _TOKENS.fullmatch(stripped):
         quantity = MeasuredFigure(_rate_name(match), parse(match["number"], "count", "the measured rate"))
     elif match := _TIME.fullmatch(stripped):
-        said = f"{match['before'] or ''} {match['after']}".lower()
-        name = next((name for word, name in _TIMES.items() if word in said), "run")
+        context = f"{match['before'] or ''} {match['after']}".lower()
+        name = next((name for word, name in _TIMES.items() if word in context), "run")
         quantity = MeasuredFigure(name, parse(match["time"], "s", "the measured time"))
     if quantity is None or not quantity.value > 0:
         raise InputError(
@@ -90,10 +90,10 @@ def read_measured(text: str) -> MeasuredFigure:
 
 
 def _rate_name(match: re.Match[str]) -> str:
-    said = " ".join(match[group] or "" for group in ("before", "middle", "of")).lower()
-    if any(word in said for word in _TOTALS):
+    context = " ".join(match[group] or "" for group in ("before", "middle", "of")).lower()
+    if any(word in context for word in _TOTALS):
         return "total"
-    return next((name for word, name in _RATES.items() if word in said), "output")
+    return next((name for word, name in _RATES.items() if word in context), "output")
 
 
 def counted_runs(job: ServeAsked, row: ConfigReport) -> list[CountedRun]:

@@ -202,9 +202,11 @@ def _without_dense_data(job: ServeAsked, saved: SavedPlan) -> tuple[SavedPlan, l
     plan = saved.plan
     if plan.data == 1 or divisible(job.model).experts or job.force:
         return saved, []
-    one = replace(plan, data=1)
-    note = f"data={plan.data} of a model without experts is {plan.data} replicas of {several(one.chips, 'chip')} each."
-    return replace(saved, plan=one, whole=True), [note]
+    replica = replace(plan, data=1)
+    note = (
+        f"data={plan.data} of a model without experts is {plan.data} replicas of {several(replica.chips, 'chip')} each."
+    )
+    return replace(saved, plan=replica, whole=True), [note]
 
 
 def _longest(question: ServeQuestion, of_launch: int | None) -> tuple[int | None, str]:

@@ -42,13 +42,13 @@ def verdict_text(report: ServeReport, job: ServeAsked) -> str:
     if report.workload.output == 1:
         return f"Fits: {where}, {amount(first.requests_per_s, 'count')} prompts/s{fleet}."
     requests = f"{several(first.batch, 'request')} at once"
-    beside = "".join(f"; beside {row.what}, {row.verdict}" for row in report.beside[:1])
+    compared = "".join(f"; beside {row.what}, {row.verdict}" for row in report.beside[:1])
     how = "Fits"
     if job.batch is None and first.prefill is None and first.max_batch <= FEW:
         how = "Barely fits"
     if report.starts:
         how = "Starts"
-    return f"{how}: {where}, {requests} at {first.tokens_per_s_per_user:,.0f} tokens/s each{fleet}{beside}."
+    return f"{how}: {where}, {requests} at {first.tokens_per_s_per_user:,.0f} tokens/s each{fleet}{compared}."
 
 
 def _not_on_one_card(job: ServeAsked, first: ConfigReport) -> str:

@@ -45,8 +45,8 @@ MAX_POOLS = 3
 def speculation_report(job: ServingJob, config: Config) -> records.Speculation | None:
     """Drafting in one configuration, by the number of drafts; None where nobody drafts."""
     draft = job.draft_by(config.engine)
-    asked = job.drafts_asked or (draft is not None and 0 not in draft.counts)
-    if draft is None or (draft.kind == "mtp" and draft.source and not (config.drafts or asked)):
+    is_asked = job.drafts_asked or (draft is not None and 0 not in draft.counts)
+    if draft is None or (draft.kind == "mtp" and draft.source and not (config.drafts or is_asked)):
         return None
     deployment = deployed(job, config)
     keys = job.ask.context  # tokens that a sequence attends to, on average
@@ -70,9 +70,9 @@ def speculation_report(job: ServingJob, config: Config) -> records.Speculation |
         hurts_from_batch=break_even(deployment, draft, keys, [batch for batch in BATCHES if batch <= config.most]),
         source=draft.source,
         server_gain=_server_gain(job, config),
-        asked=bool(asked),
+        asked=bool(is_asked),
         **_limited(job, config),
-        others=_other_drafters(job, config, draft) if asked else [],
+        others=_other_drafters(job, config, draft) if is_asked else [],
         alone=_drafting_alone(deployment, draft, config, keys),
     )
 

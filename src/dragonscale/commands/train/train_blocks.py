@@ -280,9 +280,9 @@ def _faster_stacks(report: TrainReport) -> list[StackRow]:
     """The stack of the answer and those that are faster; none where it is the fastest."""
     if not report.stacks:
         return []
-    own, *others = report.stacks
-    faster = [row for row in others if row.step_s * (1 + TIE_TOLERANCE) < own.step_s]
-    return [own, *faster] if faster else []
+    current, *others = report.stacks
+    faster = [row for row in others if row.step_s * (1 + TIE_TOLERANCE) < current.step_s]
+    return [current, *faster] if faster else []
 
 
 def _kernels(report: TrainReport) -> str:

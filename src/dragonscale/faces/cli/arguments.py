@@ -9,7 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from dragonscale.commands.questions.flag import Field
-from dragonscale.commands.questions.synonyms import Fields, canonical, refusal, spelled, takes_value, with_synonyms
+from dragonscale.commands.questions.synonyms import (
+    Fields,
+    FlagReading,
+    canonical,
+    refusal,
+    spelled,
+    takes_value,
+    with_synonyms,
+)
 from dragonscale.errors import InputError, shorten
 
 TRUE = ("true", "1", "yes")
@@ -68,7 +76,7 @@ def read_arguments(fields: Fields, arguments: Sequence[str], command: str) -> Re
             _keep(given, flag := field, value)
         else:
             _place(given, places, word, command, flag)
-    reading = with_synonyms(fields, given, others, typed)
+    reading = with_synonyms(fields, given, others, typed) if others else FlagReading(given)
     given = reading.values
     missing = [field for field in fields if field.required and field.name not in given]
     if missing:

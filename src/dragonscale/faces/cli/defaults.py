@@ -43,8 +43,10 @@ def with_defaults(command: Command[Any, Any], arguments: Sequence[str]) -> list[
     end = words.index("--") if "--" in words else len(words)
     typed = {word.partition("=")[0].replace("_", "-") for word in words[:end]}
     added: list[str] = []
-    # what the line says by flags of other software wins over the file too
-    meant = {name for word in typed if word.startswith("-") for name in fields_meant(word, command.fields())}
+    # what the line says by flags of other software wins over the file too, where a file says anything
+    meant: set[str] = set()
+    if taken:
+        meant.update(*(fields_meant(word, command.fields()) for word in typed if word.startswith("-")))
     for name, value in taken.items():
         field = fields[name]
         spellings = {*field.spellings, *(s.replace("--", "--no-", 1) for s in field.spellings)}

@@ -54,7 +54,7 @@ def _names() -> dict[str, str]:
     """Every accepted spelling and the chip it means, with the size of its memory where that is not the usual one."""
     spellings: dict[str, set[str]] = {}
     for name, table in _tables().items():
-        spellings[name] = {_spelling(alias) for alias in (*table.get("aliases", []), name)}
+        spellings[name] = set(map(_spelling, (*table.get("aliases", []), name)))
     sizes: dict[str, str] = {}
     # a variant lends the memories that are sold with it alone: an M3 Max with 36 GB has 30 cores
     for name, table in sorted(_tables().items(), key=lambda entry: "of" in entry[1]):
@@ -63,7 +63,10 @@ def _names() -> dict[str, str]:
             key = name if capacity == capacities[-1] else f"{name}-{capacity.lower()}"
             for spelling in spellings[name] | spellings.get(table.get("of", ""), set()):
                 sizes.setdefault(spelling + capacity.lower(), key)
-    return sizes | {spelling: name for name, several in spellings.items() for spelling in several}
+    for name, several in spellings.items():
+        # a plain name wins over one with a size that is spelled alike
+        sizes |= dict.fromkeys(several, name)
+    return sizes
 
 
 def _capacities(table: dict[str, Any]) -> list[str]:
@@ -71,7 +74,9 @@ def _capacities(table: dict[str, Any]) -> list[str]:
     capacity = table.get("memory", {}).get("hbm", {}).get("capacity")
     if table.get("capacities"):
         return table["capacities"]
-    return _capacities(_tables()[table["base"]]) if capacity is None else [capacity["value"]]
+    if capacity is None:
+        return _capacities(_tables()[table["base"]])
+    return [capacity["value"]]
 
 
 def chip_names() -> list[str]:

@@ -81,7 +81,10 @@ class ExplainedRate:
     def slowdown(self) -> float:
         """How many times as slow as the nearest reading; below 1 it is faster."""
         ratio = self.nearest.expected / self.quantity.value
-        return ratio if self.quantity.is_rate else 1 / ratio
+        # a rate that is half as high is as slow as a time that is twice as long
+        if self.quantity.is_rate:
+            return ratio
+        return 1 / ratio
 
     @property
     def verdict(self) -> str:
@@ -209,7 +212,10 @@ def _slower_by(config: Config, slower: Config, job: ServingJob, quantity: Measur
 def _scaled(explained: ExplainedRate, times: float) -> float:
     """What the nearest reading would be of something so many times as slow."""
     expected = explained.nearest.expected
-    return expected / times if explained.quantity.is_rate else expected * times
+    # slower is a lower rate and a longer time
+    if explained.quantity.is_rate:
+        return expected / times
+    return expected * times
 
 
 def _older_releases(job: ServingJob, config: Config, explained: ExplainedRate) -> list[RateSuspect]:

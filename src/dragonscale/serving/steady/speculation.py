@@ -231,7 +231,10 @@ def loop_seconds(deployment: Deployment, draft: Draft, batch: Any, keys: Number,
     verifying, draft_s = iter(verify), drafting_seconds(deployment, draft, batch, keys, plain)
     per_token: list[Any] = []
     for count in draft.counts:
-        loop_s = next(verifying) + count * draft_s + overhead_seconds(deployment) if count else plain
+        # without drafts a loop is one plain step
+        loop_s = plain
+        if count:
+            loop_s = next(verifying) + count * draft_s + overhead_seconds(deployment)
         per_token.append(loop_s / tokens_per_loop(draft.acceptance, count))
     table = numpy.stack(per_token)  # (counts, rows)
     table = numpy.where(counts[:, None] * _beyond(deployment, draft, batch) > 0, numpy.inf, table)
@@ -261,7 +264,9 @@ def speculate(
     loops: list[Speculated] = []
     for count, verify_s in zip(counts, verifying, strict=True):
         tokens = float(tokens_per_loop(draft.acceptance, count))
-        drafting = count * draft_s + overhead_seconds(deployment) if count else 0.0
+        drafting = 0.0
+        if count:
+            drafting = count * draft_s + overhead_seconds(deployment)
         loops.append(Speculated(count, drafting, verify_s, tokens, plain))
     return loops
 

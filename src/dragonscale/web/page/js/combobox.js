@@ -4,7 +4,8 @@ import { FlagText } from "./flag_text.js";
 import { html, useContext, useEffect, useId, useMemo, useRef, useState } from "./html.js";
 import { Complaint, complaintOf } from "./form.js";
 
-const MOST = 60;
+// every chip: a list that is opened without a word typed shows all of them
+const MOST = 200;
 
 /** Choices that match what is typed, the best first: every word of it occurs; those that begin with it come before the others. */
 export function matching(choices, typed) {
