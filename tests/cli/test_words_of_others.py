@@ -27,6 +27,7 @@ FLAGS = {
     "train llama3-8b --on h100:8 --tp 2 --tp-size 4": "--tp and --tp-size give tp two values, 2 and 4",
     "train llama3-8b --on h100:8 --seq 4096 --block-size 2048": "--block-size and --seq are the same here",
     "train llama3-8b --on h100 --gradient-accumulation-steps 4": "those of one device, times accumulation steps",
+    "models llama1-65b --dtype q4_0": "counted by `dscale estimate MODEL --weights q4_0`",
     "train llama3-8b -x": "has no flag '-x'. See",
     "serve llama3-8b --speculative-config {}": "--drafts 3 says how many tokens are drafted",
 }
@@ -59,6 +60,8 @@ READ = {
     "serve x -tp 4 -pp 2": ({"plan": "tp4,pp2"}, "-tp and -pp are read as --plan tp4,pp2."),
     "serve x --on h100:8 --tp 8 --enable-expert-parallel": ({"plan": "tp8,ep8"}, ""),
     "serve x --max-model-len 8192": ({"max_context": "8192"}, "--max-model-len is read as --max-context 8192."),
+    "serve x -ngl 28": ({"gpu_layers": "28"}, "-ngl is read as --gpu-layers 28."),
+    "serve x --cpu-moe": ({"n_cpu_moe": "999"}, "--cpu-moe is read as --n-cpu-moe 999."),
     "serve x --quantization awq_marlin": ({"quantize": "awq"}, ""),
     "serve x --kv-cache-dtype fp8_e4m3": ({"kv_dtype": "fp8"}, ""),
     "models x --context 32k": ({"seq": "32k"}, ""),
@@ -213,3 +216,23 @@ def test_a_comparison_without_lengths_is_of_serving_unless_something_is_of_train
     assert "Compared for serving; --batch 4M --seq 8192 compares training." in printed.err
     assert run(shlex.split("compare llama3-8b --on h100:8 fsdp8 'tp2 fsdp4'")) == 0
     assert "2 sides of training" in capsys.readouterr().out
+
+
+def test_layers_that_llama_cpp_leaves_to_the_cpu_are_flags_too() -> None:
+    asked = {"model": "mixtral-8x7b", "on": "rtx3090:1", "quantize": "q4_k_m", "batch": 1}
+    by_flag, by_setting = ds.serve(**asked, gpu_layers=26), ds.serve(**asked, engine="llama.cpp,offload.layers=6")
+    assert by_flag.configs[0].tpot_s == by_setting.configs[0].tpot_s
+    assert by_flag.workload.engine == "llama.cpp,offload.layers=6"
+    with pytest.raises(InputError, match="the engine is vllm"):
+        ds.serve(**asked | {"quantize": ""}, engine="vllm", n_cpu_moe=4)
+
+
+@pytest.mark.parametrize(
+    ("engine", "on", "own"),
+    [("mlx", "m3max:1", "mlx4"), ("exllamav2", "rtx4090:1", "exl2_4"), ("llama.cpp", "rtx4090:1", "q4_k_m")],
+)
+def test_int4_is_the_four_bits_of_the_engine(engine: str, on: str, own: str) -> None:
+    asked = {"on": on, "engine": engine, "batch": 1}
+    report = ds.serve("llama3.1-8b", quantize="int4", **asked)
+    assert report.configs[0].dtypes["weights"] == own
+    assert any(f"--quantize int4 with {engine} is {own}" in note for note in report.notes_beside)

@@ -406,6 +406,18 @@ def test_engines_that_deal_layers_deal_them_over_three_cards(engine: str, model:
     ]
 
 
+def test_exl2_is_said_as_a_dtype_too(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["serve", "llama3.1-70b", "--on", "l40s:1", "--engine", "exllamav2", "--batch", "1"]
+    answers = []
+    for flag in ("--dtype", "--quantize"):
+        assert main([*asked, flag, "exl2-4.5bpw"]) == 0
+        answers.append(next(line for line in capsys.readouterr().out.splitlines() if line.startswith("TPOT")))
+    assert answers[0] == answers[1]
+    # a refusal names a number of bits
+    assert main([*asked, "--dtype", "fp8"]) != 0
+    assert "There is no dtype" not in "".join(capsys.readouterr())
+
+
 def test_racks_are_taken_by_trays() -> None:
     assert [piece.chips for piece in slices_of(load_chip("gb200"))] == [1, 2, 4, 8, 12, 16, 24, 32, 36, 48, 64, 72]
     assert [piece.chips for piece in parts_of(parse_slice("gb300:72"))] == [1, 2, 4, 8, 12, 24, 36, 72]

@@ -42,6 +42,10 @@ class ServeQuestion(Question):
     """Find by running the largest rate that a replica of each of the best configurations holds under the targets; with
     --rate the replicas, their headroom and their dollars."""
     engine: Text = shared.ENGINE
+    gpu_layers: Whole = Whole(None, "N", SOFTWARE, limits=(0, 100_000))
+    """Layers that llama.cpp or Ollama puts on the GPUs; the CPU has the rest (-ngl)."""
+    n_cpu_moe: Whole = Whole(None, "N", SOFTWARE, limits=(0, 100_000))
+    """Layers whose experts llama.cpp leaves to the CPU; --cpu-moe: all."""
     weights: Text = shared.WEIGHTS
     compute: Text = shared.COMPUTE
     kv_dtype: Text = shared.KV_DTYPE

@@ -1,5 +1,7 @@
 """The formats that flags ask for: checked, as a request of a job, and as a plan that is given takes them."""
 
+from dataclasses import replace
+
 from dragonscale.commands.questions.serve import ServeQuestion
 from dragonscale.errors import InputError, unknown
 from dragonscale.models.transformer import Transformer
@@ -30,6 +32,25 @@ def format_request(question: ServeQuestion) -> FormatRequest:
         attention=question.attention,
         quantize=read_format(question.quantize),
     )
+
+
+FOUR_BITS = {
+    "mlx": ("mlx4", "MLX's 4 bits in groups of 64"),
+    "exllamav2": ("exl2_4", "EXL2 at 4 bits a weight"),
+    "exllamav3": ("exl3_4", "EXL3 at 4 bits a weight"),
+    "llama.cpp": ("q4_k_m", "its usual file of 4 bits"),
+    "ollama": ("q4_k_m", "its usual file of 4 bits"),
+}
+"""What `--quantize int4` is with engines that have 4 bits of their own, and in words."""
+
+
+def with_own_four_bits(question: ServeQuestion, engine: str) -> tuple[ServeQuestion, list[str]]:
+    """The question with the 4 bits that its engine has, and a note of it."""
+    name = engine.partition(",")[0]
+    if name not in FOUR_BITS or question.quantize.strip().lower() != "int4":
+        return question, []
+    own, told = FOUR_BITS[name]
+    return replace(question, quantize=own), [f"--quantize int4 with {name} is {own}, {told}."]
 
 
 def check_formats(question: ServeQuestion, model: Transformer) -> None:

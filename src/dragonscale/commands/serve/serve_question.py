@@ -12,7 +12,8 @@ from dragonscale.commands.foreign import foreign_plan, serving_file_of, told
 from dragonscale.commands.questions.flag import written
 from dragonscale.commands.questions.serve import ServeQuestion
 from dragonscale.commands.questions.simulate import SimulateQuestion
-from dragonscale.commands.serve.formats import check_formats, format_request, planned_formats
+from dragonscale.commands.serve.formats import check_formats, format_request, planned_formats, with_own_four_bits
+from dragonscale.commands.serve.host_layers import with_host_layers
 from dragonscale.commands.simulate.traffic_flags import read_traffic
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.models import load_model
@@ -125,8 +126,10 @@ def read_question(question: ServeQuestion) -> ServeAsked:
     if changed_on != named_on:
         question = replace(question, on=changed_on)
     question = replace(question, set="", profile="")
+    question, four_bits = with_own_four_bits(question, question.engine or made_for.engine)
     formats = format_request(question)
     file_engine = engine_of_format(formats.quantize or formats.weights)
+    question = with_host_layers(question, question.engine or made_for.engine or file_engine, model)
     engine = question.engine or made_for.engine or file_engine or AUTO
     where = _targets(question, saved)
     for chip, _ in where.targets:
@@ -144,7 +147,7 @@ def read_question(question: ServeQuestion) -> ServeAsked:
     if foreign is not None:
         notes += told(foreign)
     notes += [*model.notes, *dict.fromkeys(filter(None, (context_note, *lengths.how_read, *where.read)))]
-    notes += [*wrapped, *_plan_notes(question, saved, model), *lengths.cut, *where.notes]
+    notes += [*wrapped, *four_bits, *_plan_notes(question, saved, model), *lengths.cut, *where.notes]
     past_context = batch is not None and 0 < (model.context or 0) < ask.prompt + ask.output
     if past_context:
         notes.append(

@@ -19,9 +19,9 @@ from dragonscale.models.served_checkpoints import published_attention
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip
 from dragonscale.physics.hardware.chip import dtype_bytes
-from dragonscale.physics.stored_formats import exl_bits, stored_bytes
+from dragonscale.physics.stored_formats import stored_bytes
 from dragonscale.serving.engine.formats import Formats
-from dragonscale.serving.engine.legality import WIDE, architecture, caches, pairs, rules, tried
+from dragonscale.serving.engine.legality import WIDE, architecture, caches, pairs, rules, table_entry, tried
 from dragonscale.serving.engine.plan import ServingPlan
 
 # Parts of a model by the share of the weights that they usually hold, largest first.
@@ -98,8 +98,7 @@ def _legal(engine: str, chip: Chip, model: Transformer, weights: str, compute: s
     if weights == compute == "fp8" and model.quantization.block and stored_in(model) == "fp8":
         # the checkpoint's scales are per block, so only kernels for blocks can read it
         return ("fp8", "fp8_block") in supported
-    kind = weights.partition("_")[0] if exl_bits(weights) else weights
-    return (kind, compute) in supported
+    return (table_entry(weights), compute) in supported
 
 
 def multiplied_in(engine: str, chip: Chip, model: Transformer, weights: str) -> tuple[str, str] | None:

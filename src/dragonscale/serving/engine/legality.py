@@ -17,7 +17,7 @@ import msgspec
 from dragonscale.errors import InputError, unknown
 from dragonscale.physics.hardware import Chip
 from dragonscale.physics.hardware.architecture import architecture
-from dragonscale.physics.stored_formats import GGUF_FILES, GROUPS, STORED, read_format, stored_bytes
+from dragonscale.physics.stored_formats import GGUF_FILES, GROUPS, STORED, exl_bits, read_format, stored_bytes
 from dragonscale.plan.settings import merge_groups, shipped_table
 from dragonscale.serving.engine.engine import engines
 
@@ -119,6 +119,15 @@ def read_pair(word: str) -> tuple[str, str]:
     """
     weights, _, compute = word.partition("/")
     return weights.removesuffix("_block"), compute or weights
+
+
+def table_entry(weights: str) -> str:
+    """The name that the table has for weights of a format: EXL2 and EXL3 at any number of bits are one entry.
+
+    >>> table_entry("exl2_4.5"), table_entry("q4_k_m")
+    ('exl2', 'q4_k_m')
+    """
+    return weights.partition("_")[0] if exl_bits(weights) else weights
 
 
 def pair_word(weights: str, compute: str) -> str:

@@ -31,6 +31,7 @@ from dragonscale.serving.engine.legality import (
     pairs,
     rules,
     server_of,
+    table_entry,
 )
 from dragonscale.serving.engine.plan import ServingPlan
 from dragonscale.serving.engine.restrictions import BOTH, restriction
@@ -135,7 +136,7 @@ def engine_refusal(engine: str, chip: Chip) -> str:
 
 def format_refusal(engine: str, chip: Chip, model: Transformer, plan: ServingPlan) -> str:
     """That an engine has no kernels for a plan's formats on a chip, and which it has; empty if it has them."""
-    if (plan.weights, plan.compute) not in pairs(engine, chip):
+    if (table_entry(plan.weights), plan.compute) not in pairs(engine, chip):
         return _no_pair(engine, chip, model, plan.weights, plan.compute)
     dtypes = caches(engine, chip)
     if plan.kv not in dtypes:
@@ -200,10 +201,14 @@ def _no_pair(engine: str, chip: Chip, model: Transformer, weights: str, compute:
     return f"{why}; {engine} serves there in {listed}: take {flags}"
 
 
+USUAL_BITS = {"exl2": "exl2_4", "exl3": "exl3_4"}
+"""What to ask for of formats that have any number of bits."""
+
+
 def _nearest_pair(engine: str, chip: Chip, model: Transformer, weights: str, compute: str) -> tuple[str, str]:
     """The supported pair of formats nearest to one that is not: the same weights, or as many bits, or the
     checkpoint's own formats."""
-    supported = pairs(engine, chip)
+    supported = [(USUAL_BITS.get(stored, stored), product) for stored, product in pairs(engine, chip)]
 
     def distance(pair: tuple[str, str]) -> tuple[bool, bool, int]:
         return pair[0] != weights, pair[1] != compute, abs(bits(pair[0]) - bits(weights))
