@@ -227,6 +227,12 @@ def test_layers_that_llama_cpp_leaves_to_the_cpu_are_flags_too() -> None:
         ds.serve(**asked | {"quantize": ""}, engine="vllm", n_cpu_moe=4)
 
 
+def test_layers_left_to_the_cpu_are_for_one_card() -> None:
+    asked = {"model": "llama3-70b", "on": "rtx3090", "quantize": "q4_k_m"}
+    assert ds.serve(**asked, gpu_layers=30).configs[0].chips == 1
+    assert ds.serve(**asked).configs[0].chips > 1
+
+
 @pytest.mark.parametrize(
     ("engine", "on", "own"),
     [("mlx", "m3max:1", "mlx4"), ("exllamav2", "rtx4090:1", "exl2_4"), ("llama.cpp", "rtx4090:1", "q4_k_m")],

@@ -48,7 +48,16 @@ def verdict_text(report: ServeReport, job: ServeAsked) -> str:
         how = "Barely fits"
     if report.starts:
         how = "Starts"
-    return f"{how}: {where}, {requests} at {first.tokens_per_s_per_user:,.0f} tokens/s each{fleet}{compared}."
+    return f"{how}: {where}, {requests} at {_rate(first.tokens_per_s_per_user)} tokens/s each{fleet}{compared}."
+
+
+def _rate(tokens_per_s: float) -> str:
+    """A rate as people compare it: whole above ten, three digits below.
+
+    >>> _rate(1240.4), _rate(27.8), _rate(1.253)
+    ('1,240', '28', '1.25')
+    """
+    return f"{tokens_per_s:,.0f}" if tokens_per_s >= 10 else f"{tokens_per_s:.3g}"
 
 
 def _not_on_one_card(job: ServeAsked, first: ConfigReport) -> str:

@@ -45,7 +45,7 @@ def search(job: ServingJob, progress: Progress | None = None) -> list[Config]:
         sizes = slices_of(chip) if slice_ is None else cut(slice_)
         of_chip = _search_chip(job, chip, sizes)
         if slice_ is None and chip.default_slice == ONE_CARD:
-            of_chip = _on_one_card(of_chip)
+            of_chip = _on_one_card(of_chip, _in_host(job, chip))
         configs += of_chip
         if progress is not None:
             progress(number, len(job.targets))
@@ -56,10 +56,19 @@ def search(job: ServingJob, progress: Progress | None = None) -> list[Config]:
     return configs
 
 
-def _on_one_card(configs: list[Config]) -> list[Config]:
-    """The configurations on a single card where any of them will do, since more cards are not what people have."""
+def _on_one_card(configs: list[Config], in_host: bool) -> list[Config]:
+    """The configurations on a single card where any of them will do, since more cards are not what people have; any at
+    all where layers are left in the host's memory, which is how they make one card do."""
     single = [config for config in configs if config.chips == 1]
-    return single if any(config.meets for config in single) else configs
+    # without a single card that holds the model, `single` is empty and the larger slices stay
+    return single if any(in_host or config.meets for config in single) else configs
+
+
+def _in_host(job: ServingJob, chip: Chip) -> bool:
+    """Whether the job leaves layers in the host's memory."""
+    # an engine that the job leaves open is the usual one for a single card
+    offload = job.engine_on(chip, chips=1).offload
+    return bool(offload.layers or offload.expert_layers)
 
 
 @dataclass(frozen=True)
